@@ -48,7 +48,7 @@ func TestContentIsNeverPrinted(t *testing.T) {
 		"media":    item.Parts[1],
 		"event":    llm.Event{Kind: llm.Text, Text: secret, Logprobs: json.RawMessage(`"` + secret + `"`)},
 		"call":     llm.Event{Kind: llm.ToolCall, Text: secret, Call: &llm.CallDelta{ID: secret, Name: secret}},
-		"response": &llm.Response{Text: secret, Reasoning: secret, Calls: item.Calls, Logprobs: []json.RawMessage{[]byte(secret)}},
+		"response": &llm.Response{Text: secret, Reasoning: secret, Calls: item.Calls, Logprobs: []json.RawMessage{[]byte(`"` + secret + `"`)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
