@@ -1,0 +1,130 @@
+-- The journal: what moved money and between which accounts.
+--
+-- A transaction has a cause, and its id is the cause's id: booking the same
+-- cause twice is a conflict on the primary key, whoever tries. Its entries sum
+-- to zero and are written by one statement; the trigger below checks that and
+-- moves the balances, so that no statement anywhere can do one without the
+-- other. Nothing here is ever changed: a correction is a new transaction.
+
+-- +goose Up
+
+create table transactions (
+    -- A charge has the job's id, others "<kind>/<cause>".
+    id         text primary key check (id <> '' and length(id) <= 200),
+    kind       text not null check (kind in ('charge', 'credit', 'refund', 'correction')),
+    note       text not null default '' check (length(note) <= 500),
+    created_at timestamptz not null default now(),
+    constraint charge_is_a_job check ((kind = 'charge') = (id ~ '^[0-9a-f]{64}$'))
+);
+
+create table entries (
+    transaction_id text not null,
+    account_id     text not null,
+    amount_micro   bigint not null check (amount_micro <> 0),
+    primary key (transaction_id, account_id)
+);
+
+-- Foreign keys would look up one row at a time; the trigger asks the same
+-- questions once per statement.
+-- +goose StatementBegin
+create function post_entries() returns trigger
+    language plpgsql security definer set search_path from current as $$
+declare
+    v_bad text;
+begin
+    select a.transaction_id into v_bad
+    from (
+        select transaction_id, sum(amount_micro) as total, count(*) as lines
+        from added group by transaction_id
+    ) a
+    where a.total <> 0
+       or not exists (select from transactions t where t.id = a.transaction_id)
+       or a.lines <> (select count(*) from entries e where e.transaction_id = a.transaction_id)
+    limit 1;
+    if found then
+        raise exception 'entries of transaction % do not sum to zero, have no transaction, or were written before', v_bad
+            using errcode = 'integrity_constraint_violation', constraint = 'entries_balance';
+    end if;
+    select a.account_id into v_bad
+    from (select distinct account_id from added) a
+    where not exists (select from accounts c where c.id = a.account_id)
+    limit 1;
+    if found then
+        raise exception 'account % does not exist', v_bad
+            using errcode = 'foreign_key_violation', constraint = 'entries_account';
+    end if;
+    -- Callers that move several accounts hold their rows already, in order.
+    update balances b set balance_micro = b.balance_micro + a.amount
+    from (
+        select account_id, sum(amount_micro)::bigint as amount
+        from added group by account_id
+    ) a
+    where b.account_id = a.account_id;
+    return null;
+end
+$$;
+-- +goose StatementEnd
+
+create trigger entries_posted after insert on entries
+    referencing new table as added
+    for each statement execute function post_entries();
+
+-- The ledger row of a request: how it ended, what it used, what it cost. Its
+-- primary key decides which of two messages about one job counts.
+create table settlements (
+    job             text primary key check (job ~ '^[0-9a-f]{64}$'),
+    account_id      text not null,
+    key_id          text not null,
+    model           text not null,
+    region          text not null,
+    route           text not null,
+    outcome         text not null check (outcome in ('finished', 'left', 'failed', 'refused')),
+    -- Which message decided: the edge's usage event, a worker's report, or
+    -- nobody's, when a hold ran out.
+    source          text not null check (source in ('usage', 'report', 'sweep')),
+    worker          text not null,
+    attempt         bigint not null check (attempt >= 0),
+    prompt_tokens   bigint not null check (prompt_tokens >= 0),
+    cached_tokens   bigint not null,
+    completion_tokens bigint not null check (completion_tokens >= 0),
+    reasoning_tokens  bigint check (reasoning_tokens >= 0),
+    rate_version    text not null,
+    rate_input      bigint not null check (rate_input >= 0),
+    rate_output     bigint not null check (rate_output >= 0),
+    rate_cached     bigint not null check (rate_cached >= 0),
+    -- What the message said, what was booked, and what could not be.
+    claimed_micro   bigint not null check (claimed_micro >= 0),
+    charged_micro   bigint not null check (charged_micro >= 0),
+    held_micro      bigint not null check (held_micro >= 0),
+    shortfall_micro bigint not null check (shortfall_micro >= 0),
+    first_byte_ms   bigint not null,
+    total_ms        bigint not null,
+    ended_at        timestamptz not null,
+    settled_at      timestamptz not null default now(),
+    constraint cached_is_prompt check (cached_tokens between 0 and prompt_tokens),
+    constraint failure_is_free check (outcome in ('finished', 'left') or charged_micro = 0),
+    constraint sweep_is_free check (source <> 'sweep' or charged_micro = 0),
+    constraint never_above_claim check (charged_micro + shortfall_micro <= claimed_micro)
+);
+
+-- +goose StatementBegin
+create function refuse_change() returns trigger language plpgsql as $$
+begin
+    raise exception '% is append-only: % refused', tg_table_name, lower(tg_op)
+        using errcode = 'insufficient_privilege';
+end
+$$;
+-- +goose StatementEnd
+
+create trigger entries_append_only before update or delete or truncate on entries
+    for each statement execute function refuse_change();
+create trigger transactions_append_only before update or delete or truncate on transactions
+    for each statement execute function refuse_change();
+create trigger settlements_append_only before update or delete or truncate on settlements
+    for each statement execute function refuse_change();
+
+-- Always: a session that plays replica does not get around them either.
+alter table entries enable always trigger entries_posted;
+alter table entries enable always trigger entries_append_only;
+alter table transactions enable always trigger transactions_append_only;
+alter table settlements enable always trigger settlements_append_only;

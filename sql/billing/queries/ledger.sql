@@ -1,0 +1,110 @@
+-- name: TakeHolds :one
+select take_holds(
+    @jobs::text[], @accounts::text[], @keys::text[], @models::text[],
+    @micros::bigint[], @floors::bigint[], @raises::boolean[], @expiries::timestamptz[],
+    @versions::text[], @inputs::bigint[], @outputs::bigint[], @cacheds::bigint[]
+)::bigint[] as answers;
+
+-- name: SettleJobs :one
+select settle(
+    @jobs::text[], @accounts::text[], @keys::text[], @models::text[], @regions::text[], @routes::text[],
+    @outcomes::text[], @sources::text[], @workers::text[], @attempts::bigint[],
+    @prompts::bigint[], @cacheds::bigint[], @completions::bigint[], @reasonings::bigint[],
+    @versions::text[], @rate_inputs::bigint[], @rate_outputs::bigint[], @rate_cacheds::bigint[],
+    @claims::bigint[], @charges::bigint[], @first_bytes::bigint[], @totals::bigint[], @ends::timestamptz[]
+)::bigint[] as answers;
+
+-- GetHold reads an open hold.
+-- name: GetHold :one
+select job, account_id, key_id, model, micro, rate_version, rate_input, rate_output, rate_cached, expires_at
+from holds where job = @job;
+
+-- ClaimExpiredHolds takes up holds that ran out and that nobody else took up
+-- during the lease. The rows are not locked afterwards: settling them is a
+-- no-op for whoever comes second.
+-- name: ClaimExpiredHolds :many
+update holds h set swept_at = @now::timestamptz
+where h.job in (
+    select e.job from holds e
+    where e.expires_at < @now::timestamptz
+      and (e.swept_at is null or e.swept_at < @lease_start::timestamptz)
+    order by e.expires_at
+    limit @batch
+    for update skip locked
+)
+returning h.job, h.account_id, h.key_id, h.model, h.micro,
+    h.rate_version, h.rate_input, h.rate_output, h.rate_cached, h.expires_at;
+
+-- CreateTransaction gives no row when the cause was booked before.
+-- name: CreateTransaction :one
+insert into transactions (id, kind, note) values (@id, @kind, @note)
+on conflict (id) do nothing
+returning id;
+
+-- CreateEntryPair writes both sides in one statement.
+-- name: CreateEntryPair :exec
+insert into entries (transaction_id, account_id, amount_micro)
+values (@transaction_id, @account_id, @amount_micro::bigint),
+       (@transaction_id, @other_account_id, - @amount_micro::bigint);
+
+-- name: GetEntry :one
+select amount_micro from entries where transaction_id = @transaction_id and account_id = @account_id;
+
+-- name: GetBalance :one
+select balance_micro, held_micro, open_holds, concurrent_max from balances where account_id = @account_id;
+
+-- name: CountJournal :one
+select (select count(*) from entries)::bigint as entries,
+       (select count(*) from settlements)::bigint as settlements,
+       (select coalesce(sum(amount_micro), 0) from entries)::bigint as sum_micro,
+       (select count(*) from holds)::bigint as holds;
+
+-- name: ListWrongBalances :many
+select b.account_id, b.balance_micro, coalesce(e.total, 0)::bigint as entries_micro
+from balances b
+left join (select account_id, sum(amount_micro) as total from entries group by account_id) e using (account_id)
+where b.balance_micro <> coalesce(e.total, 0)
+limit @rows;
+
+-- ListWrongTransactions finds transactions without entries or with a sum.
+-- name: ListWrongTransactions :many
+select t.id, coalesce(sum(e.amount_micro), 0)::bigint as sum_micro, count(e.account_id) as lines
+from transactions t left join entries e on e.transaction_id = t.id
+group by t.id
+having coalesce(sum(e.amount_micro), 0) <> 0 or count(e.account_id) < 2
+limit @rows;
+
+-- ListWrongCharges finds settlements and charge transactions that do not match
+-- one to one, amount included.
+-- name: ListWrongCharges :many
+select coalesce(s.job, t.id)::text as job, coalesce(s.charged_micro, 0)::bigint as settled_micro,
+       coalesce(- e.amount_micro, 0)::bigint as booked_micro
+from (select job, account_id, charged_micro from settlements where charged_micro > 0) s
+full join (select id from transactions where kind = 'charge') t on t.id = s.job
+left join entries e on e.transaction_id = t.id and e.account_id = s.account_id
+where s.job is null or t.id is null or e.amount_micro is null or - e.amount_micro <> s.charged_micro
+limit @rows;
+
+-- name: ListWrongHeld :many
+select b.account_id, b.held_micro, coalesce(h.held, 0)::bigint as holds_micro,
+       b.open_holds, coalesce(h.n, 0)::bigint as holds
+from balances b
+left join (select account_id, sum(micro) as held, count(*) as n from holds group by account_id) h using (account_id)
+where b.held_micro <> coalesce(h.held, 0) or b.open_holds <> coalesce(h.n, 0)
+limit @rows;
+
+-- name: ListWrongKeys :many
+select k.id, k.held_micro, coalesce(h.held, 0)::bigint as holds_micro,
+       k.spent_micro, coalesce(s.spent, 0)::bigint as settled_micro
+from keys k
+left join (select key_id, account_id, sum(micro) as held, count(*) as n from holds group by 1, 2) h
+    on h.key_id = k.id and h.account_id = k.account_id
+left join (select key_id, account_id, sum(charged_micro) as spent from settlements group by 1, 2) s
+    on s.key_id = k.id and s.account_id = k.account_id
+where k.held_micro <> coalesce(h.held, 0) or k.open_holds <> coalesce(h.n, 0)
+   or k.spent_micro <> coalesce(s.spent, 0)
+limit @rows;
+
+-- name: ListOverdueHolds :many
+select job, account_id, micro, expires_at from holds where expires_at < @before::timestamptz
+order by expires_at limit @rows;
