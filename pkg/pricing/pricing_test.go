@@ -31,7 +31,8 @@ func TestChargeIsExactForTheWrittenCases(t *testing.T) {
 		{
 			"the sum is rounded, not its terms",
 			pricing.Rates{Input: 600_000, CachedInput: 600_000, Output: 600_000},
-			llm.Usage{Prompt: 2, Cached: 1, Completion: 1}, 2,
+			llm.Usage{Prompt: 2, Cached: 1, Completion: 1},
+			2,
 		},
 		{"a million of each at list price", kimi, llm.Usage{Prompt: 2_000_000, Cached: 1_000_000, Completion: 1_000_000}, 11_895_000},
 		{"nothing used", kimi, llm.Usage{}, 0},
