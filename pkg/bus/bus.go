@@ -1,0 +1,171 @@
+// Package bus is the contract between the services, and the only place that
+// knows the message bus (NATS JetStream): subjects, streams, message types, and
+// the verbs of this product. A service offers a ticket, claims a job, emits
+// frames, asks for a hold, records usage; it never publishes bytes on a topic.
+//
+// The invariant: prompts and answers travel over core NATS only and are in no
+// stream or bucket; tickets, usage, reports and heartbeats hold no content. To
+// add a message, add its schema and examples under schemas/bus, its type in a
+// file of its own here, and a verb.
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/engy-ai/engy/pkg/fault"
+)
+
+// Config says how to reach the bus. The zero value of every field but URL and
+// InProcess is a default.
+type Config struct {
+	// URL is a NATS URL, or several with commas between. Unused with InProcess.
+	URL string
+	// InProcess is a server inside this process, reached without a socket.
+	InProcess nats.InProcessConnProvider
+	// Name tells this client apart in the server's monitoring.
+	Name string
+	// Replicas is how many servers keep each stream; 0 means 1.
+	Replicas int
+	// QueueMax bounds the tickets of one region, model and class, those being
+	// worked on included; 0 means QueueMax. It counts when streams are made.
+	QueueMax int64
+	Log      *slog.Logger
+}
+
+// Bus is a connection to the message bus. It is safe for concurrent use.
+type Bus struct {
+	nc *nats.Conn
+	// bulk carries large bodies, so that frames never wait behind them.
+	bulk *nats.Conn
+	js   jetstream.JetStream
+	// facts publishes usage and reports, which are repeated until stored.
+	facts jetstream.JetStream
+	cfg   Config
+	log   *slog.Logger
+
+	// reconnects counts connections made anew: pull requests do not survive one.
+	reconnects atomic.Int64
+
+	outboxes sync.Map // owner -> *outbox
+	retries  sync.WaitGroup
+	closing  chan struct{}
+	once     sync.Once
+}
+
+// Connect opens the connections and declares streams and buckets, which is
+// idempotent: whichever service starts first creates them.
+func Connect(ctx context.Context, cfg Config) (*Bus, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Replicas == 0 {
+		cfg.Replicas = 1
+	}
+	if cfg.QueueMax == 0 {
+		cfg.QueueMax = QueueMax
+	}
+	b := &Bus{cfg: cfg, log: cfg.Log, closing: make(chan struct{})}
+	var err error
+	if b.nc, err = b.dial(cfg.Name); err != nil {
+		return nil, err
+	}
+	if b.bulk, err = b.dial(cfg.Name + "-bulk"); err != nil {
+		b.nc.Close()
+		return nil, err
+	}
+	if err = b.open(ctx); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *Bus) dial(name string) (*nats.Conn, error) {
+	opts := []nats.Option{
+		nats.Name(name),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectBufSize(reconnectBytesMax),
+		nats.ReconnectHandler(func(*nats.Conn) { b.reconnects.Add(1) }),
+		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
+			b.log.Warn("bus error", "error", err, "slow", s != nil && errors.Is(err, nats.ErrSlowConsumer))
+		}),
+	}
+	if b.cfg.InProcess != nil {
+		opts = append(opts, nats.InProcessServer(b.cfg.InProcess))
+	}
+	nc, err := nats.Connect(b.cfg.URL, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("bus connect: %w", translate(err))
+	}
+	return nc, nil
+}
+
+func (b *Bus) open(ctx context.Context) error {
+	var err error
+	b.js, err = jetstream.New(b.nc,
+		jetstream.WithPublishAsyncMaxPending(publishPendingMax),
+		jetstream.WithPublishAsyncTimeout(publishTimeout))
+	if err != nil {
+		return fmt.Errorf("bus streams: %w", err)
+	}
+	b.facts, err = jetstream.New(b.nc,
+		jetstream.WithPublishAsyncMaxPending(publishPendingMax),
+		jetstream.WithPublishAsyncTimeout(publishTimeout),
+		jetstream.WithPublishAsyncErrHandler(b.repeat))
+	if err != nil {
+		return fmt.Errorf("bus facts: %w", err)
+	}
+	return b.declare(ctx)
+}
+
+// Close waits a bounded time for facts under way and ends the connections.
+func (b *Bus) Close() {
+	b.once.Do(func() {
+		if b.facts != nil {
+			select {
+			case <-b.facts.PublishAsyncComplete():
+			case <-time.After(closeWait):
+				b.log.Error("facts not stored at close", "count", b.facts.PublishAsyncPending())
+			}
+		}
+		close(b.closing)
+		b.retries.Wait()
+		for _, nc := range []*nats.Conn{b.nc, b.bulk} {
+			if nc != nil {
+				_ = nc.FlushTimeout(closeWait)
+				nc.Close()
+			}
+		}
+	})
+}
+
+// Connected tells whether the bus can be reached now, for readiness.
+func (b *Bus) Connected() bool { return b.nc.IsConnected() && b.bulk.IsConnected() }
+
+// translate turns errors of the bus into the product's.
+func translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nats.ErrNoResponders):
+		return fault.Wrap(fault.Unavailable, "nobody answers", err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return fault.Wrap(fault.Timeout, "no answer in time", err)
+	case errors.Is(err, context.Canceled):
+		return err
+	}
+	return fault.Wrap(fault.Unavailable, "the bus failed", err)
+}
+
+// Vanished tells whether err says that the one asked does not exist any more.
+func Vanished(err error) bool { return errors.Is(err, nats.ErrNoResponders) }

@@ -1,0 +1,308 @@
+package bus_test
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/bus/bustest"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/pkg/pricing"
+)
+
+// owner is an edge of a few lines.
+type owner struct {
+	mu     sync.Mutex
+	bodies map[string][]byte
+	frames []bus.Frame
+	refuse map[string]bool
+}
+
+func (o *owner) Grant(c bus.Claim) (bus.Grant, []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	body, ok := o.bodies[c.Job]
+	if !ok {
+		return bus.Grant{Verdict: bus.Gone}, nil
+	}
+	return bus.Grant{Verdict: bus.Granted, Attempt: 1}, body
+}
+
+func (o *owner) Body(c bus.Claim) []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bodies[c.Job]
+}
+
+func (o *owner) Take(_ string, f bus.Frame) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.frames = append(o.frames, f)
+	return !o.refuse[f.Job]
+}
+
+func (o *owner) Wants(_ string, r bus.Running) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, ok := o.bodies[r.Job]
+	return ok
+}
+
+// serve runs an owner for the test's life.
+func serve(t *testing.T, b *bus.Bus, name string, o *owner) context.CancelFunc {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- b.Own(ctx, name, o, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		require.NoError(t, err)
+	}
+	stop := sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func ticket(job string) bus.Ticket {
+	return bus.Ticket{
+		Job: job, Owner: "edge-1", Region: "eu", Model: "qwen3.8-27b", Class: bus.Open,
+		Offer: 1, Deadline: time.Now().Add(time.Minute),
+	}
+}
+
+func queue() bus.Queue { return bus.Queue{Region: "eu", Model: "qwen3.8-27b", Class: bus.Open} }
+
+// pull collects the tickets of a queue.
+func pull(t *testing.T, b *bus.Bus, q bus.Queue, free func() int) chan *bus.Delivery {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	got, ended := make(chan *bus.Delivery, 100), make(chan error, 1)
+	go func() { ended <- b.Pull(ctx, q, free, nil, func(d *bus.Delivery) { got <- d }) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	return got
+}
+
+func take(t *testing.T, from chan *bus.Delivery) *bus.Delivery {
+	t.Helper()
+	select {
+	case d := <-from:
+		return d
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "no ticket came")
+		return nil
+	}
+}
+
+func TestAJobTravels(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"a small body": 100, "a body of one chunk": bus.ChunkBytes, "a body of many chunks": 4<<20 + 7} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := bustest.New(t)
+			body := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+			o := &owner{bodies: map[string][]byte{"j1": body}}
+			serve(t, b, "edge-1", o)
+			got := pull(t, b, queue(), func() int { return 1 })
+			_, err := b.Offer(ticket("j1"))
+			require.NoError(t, err)
+			d := take(t, got)
+			w, verdict, err := b.Claim(t.Context(), d.Ticket, "w1")
+			require.NoError(t, err)
+			require.Equal(t, bus.Granted, verdict)
+			require.True(t, bytes.Equal(body, w.Body))
+
+			s, err := b.Stream(d.Ticket, "w1", w.Attempt)
+			require.NoError(t, err)
+			require.NoError(t, s.Emit([]llm.Event{{Kind: llm.Text, Text: "北京🙂"}}))
+			wanted, err := s.Finish(t.Context(), []llm.Event{{Kind: llm.Done, Finish: llm.Stop}},
+				bus.End{Outcome: pricing.Finished, Usage: llm.Usage{Prompt: 3, Completion: 1}})
+			require.NoError(t, err)
+			require.True(t, wanted)
+			s.Close()
+			require.NoError(t, d.Ack())
+			require.Len(t, o.frames, 2)
+			require.Equal(t, "北京🙂", o.frames[0].Events[0].Text)
+			require.Equal(t, []int{1, 2}, []int{o.frames[0].Seq, o.frames[1].Seq})
+			require.Equal(t, pricing.Finished, o.frames[1].End.Outcome)
+		})
+	}
+}
+
+func TestManyStreamsShareMessagesInOrder(t *testing.T) {
+	t.Parallel()
+	b := bustest.New(t)
+	o := &owner{bodies: map[string][]byte{}}
+	serve(t, b, "edge-1", o)
+	const streams, frames = 64, 50
+	var wg sync.WaitGroup
+	for i := range streams {
+		wg.Go(func() {
+			s, err := b.Stream(ticket(string(rune('A'+i))), "w1", 1)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			for range frames {
+				if err := s.Emit([]llm.Event{{Kind: llm.Text, Text: "x"}}); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := s.Finish(t.Context(), nil, bus.End{Outcome: pricing.Finished}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	last := map[string]int{}
+	for _, f := range o.frames {
+		require.Equal(t, last[f.Job]+1, f.Seq)
+		last[f.Job] = f.Seq
+	}
+	require.Len(t, last, streams)
+	for _, n := range last {
+		require.Equal(t, frames+1, n)
+	}
+}
+
+func TestNoTicketWaitsAtABusyWorker(t *testing.T) {
+	t.Parallel()
+	b := bustest.New(t)
+	busy := pull(t, b, queue(), func() int { return 0 })
+	idle := pull(t, b, queue(), func() int { return 2 })
+	for _, j := range []string{"j1", "j2", "j3"} {
+		_, err := b.Offer(ticket(j))
+		require.NoError(t, err)
+		require.NoError(t, take(t, idle).Ack())
+	}
+	require.Empty(t, busy)
+}
+
+func TestATicketForOneWorkerReachesOnlyThatOne(t *testing.T) {
+	t.Parallel()
+	b := bustest.New(t)
+	shared := pull(t, b, queue(), func() int { return 5 })
+	own := pull(t, b, bus.Queue{Region: "eu", Worker: "w2"}, func() int { return 5 })
+	tk := ticket("j1")
+	tk.Worker, tk.Offer = "w2", 2
+	_, err := b.Offer(tk)
+	require.NoError(t, err)
+	require.Equal(t, 2, take(t, own).Ticket.Offer)
+	require.Empty(t, shared)
+}
+
+func TestAFullQueueRefuses(t *testing.T) {
+	t.Parallel()
+	b := bustest.Connect(t, bustest.Server(t), bus.Config{QueueMax: 2})
+	for i, j := range []string{"j1", "j2", "j3"} {
+		o, err := b.Offer(ticket(j))
+		require.NoError(t, err)
+		if i < 2 {
+			require.NoError(t, o.Withdraw(t.Context()))
+			o, err = b.Offer(func() bus.Ticket { k := ticket(j); k.Offer = 2; return k }())
+			require.NoError(t, err)
+			_ = o
+			continue
+		}
+		select {
+		case err := <-o.Refused():
+			require.True(t, fault.Is(bus.Refusal(err), fault.Busy))
+		case <-time.After(10 * time.Second):
+			require.Fail(t, "the queue took one too many")
+		}
+	}
+}
+
+func TestTheSameOfferIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	b := bustest.New(t)
+	for range 3 {
+		_, err := b.Offer(ticket("j1"))
+		require.NoError(t, err)
+	}
+	_, err := b.Offer(ticket("j2"))
+	require.NoError(t, err)
+	got := pull(t, b, queue(), func() int { return 5 })
+	require.Equal(t, "j1", take(t, got).Ticket.Job)
+	require.Equal(t, "j2", take(t, got).Ticket.Job)
+}
+
+func TestADeadOwnerIsKnownAtOnce(t *testing.T) {
+	t.Parallel()
+	b := bustest.New(t)
+	_, _, err := b.Claim(t.Context(), ticket("j1"), "w1")
+	require.True(t, bus.Vanished(err), "claim: %v", err)
+	_, err = b.StillWanted(t.Context(), "edge-1", "w1", nil)
+	require.True(t, bus.Vanished(err), "alive: %v", err)
+	require.True(t, bus.Vanished(b.Probe(t.Context(), "w1")))
+	s, err := b.Stream(ticket("j1"), "w1", 1)
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = s.Finish(t.Context(), nil, bus.End{})
+	require.True(t, bus.Vanished(err), "finish: %v", err)
+}
+
+func TestUsageIsStoredOnceAndComesAgainUntilBooked(t *testing.T) {
+	t.Parallel()
+	b := bustest.New(t)
+	u := bus.Usage{Job: "j1", Account: "a1", Model: "glm-5.2", Region: "eu"}
+	require.NoError(t, b.RecordUsage(u))
+	require.NoError(t, b.RecordUsage(u))
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := make(chan int, 10)
+	tries := 0
+	done := make(chan error, 1)
+	go func() {
+		done <- b.Usages(ctx, "billing", 200, 20*time.Millisecond, func(_ context.Context, us []bus.UsageEvent) error {
+			tries++
+			if tries == 1 {
+				return fault.New(fault.Internal, "not this time")
+			}
+			seen <- len(us)
+			return nil
+		})
+	}()
+	select {
+	case n := <-seen:
+		require.Equal(t, 1, n)
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the event did not come again")
+	}
+	cancel()
+	require.NoError(t, <-done)
+}
+
+func TestReportsOfDeadOwnersAreTold(t *testing.T) {
+	t.Parallel()
+	b := bustest.New(t)
+	require.NoError(t, b.WriteReport(bus.Report{Job: "j1", Attempt: 1, Worker: "w1", Outcome: pricing.Finished}))
+	require.NoError(t, b.WriteReport(bus.Report{Job: "j2", Attempt: 1, Worker: "w1", Orphan: true}))
+	got := make(chan bus.Report, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- b.Orphans(ctx, "billing", func(_ context.Context, r bus.Report) error { got <- r; return nil })
+	}()
+	require.Equal(t, "j2", (<-got).Job)
+	r, err := b.ReportOf(t.Context(), "j1")
+	require.NoError(t, err)
+	require.Equal(t, pricing.Finished, r.Outcome)
+	r, err = b.ReportOf(t.Context(), "j9")
+	require.NoError(t, err)
+	require.Nil(t, r)
+	cancel()
+	require.NoError(t, <-done)
+}

@@ -1,0 +1,50 @@
+package bus
+
+import (
+	"bytes"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/engy-ai/engy/pkg/fault"
+)
+
+// Marshal writes a message or a body. Raw members keep their bytes.
+func Marshal(v any) ([]byte, error) {
+	raw, err := json.Marshal(v, jsontext.PreserveRawStrings(true), jsontext.AllowDuplicateNames(true))
+	if err != nil {
+		return nil, fault.Wrap(fault.Internal, "message cannot be written", err)
+	}
+	return raw, nil
+}
+
+// Unmarshal reads a message or a body. Members that it does not know are
+// passed over, so that newer services can talk to older ones.
+func Unmarshal(raw []byte, v any) error {
+	if err := json.Unmarshal(raw, v, jsontext.AllowDuplicateNames(true)); err != nil {
+		// The text of a JSON error may quote what it read.
+		return fault.New(fault.Invalid, "message cannot be read")
+	}
+	return nil
+}
+
+// pack puts a head and the bytes that follow it into one message: the head's
+// JSON, a line feed, the rest. JSON on one line holds no line feed.
+func pack(head any, rest []byte) ([]byte, error) {
+	raw, err := Marshal(head)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]byte, 0, len(raw)+1+len(rest))
+	out = append(out, raw...)
+	out = append(out, '\n')
+	return append(out, rest...), nil
+}
+
+func unpack(raw []byte, head any) ([]byte, error) {
+	i := bytes.IndexByte(raw, '\n')
+	if i < 0 {
+		return nil, fault.New(fault.Invalid, "message has no head")
+	}
+	return raw[i+1:], Unmarshal(raw[:i], head)
+}

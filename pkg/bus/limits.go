@@ -1,0 +1,62 @@
+package bus
+
+import "time"
+
+// Bounds of the bus. Sizes are bytes.
+const (
+	// QueueMax bounds the tickets of one region, model and class by default.
+	QueueMax = 10_000
+	// ChunkBytes is how much of a body one message carries. It stays well below
+	// the server's payload limit, headers included.
+	ChunkBytes = 512 << 10
+	// BodyBytesMax bounds a job's body, which is larger than the request that
+	// it came from only by escapes.
+	BodyBytesMax = 160 << 20
+	// FrameBytesMax is where a message of frames is closed and the next begun.
+	FrameBytesMax = 256 << 10
+	// EventBytesMax bounds one event, which must fit a message.
+	EventBytesMax = 900 << 10
+
+	chunksAhead       = 4
+	ticketBytesMax    = 16 << 10
+	publishPendingMax = 16_384
+	reconnectBytesMax = 16 << 20
+
+	// joinStreams is how many streams to one owner make joining worth its wait.
+	joinStreams = 16
+	// JoinWindow is how long frames of many streams to one owner gather.
+	JoinWindow = time.Millisecond
+
+	jobAge         = time.Hour
+	usageAge       = 90 * 24 * time.Hour
+	reportAge      = 24 * time.Hour
+	dedupeWindow   = 2 * time.Minute
+	reconnectWait  = 250 * time.Millisecond
+	publishTimeout = 5 * time.Second
+	closeWait      = 5 * time.Second
+
+	// HeartbeatEvery and HeartbeatLife: a worker that is silent for a life is
+	// out of the fleet.
+	HeartbeatEvery = 2 * time.Second
+	HeartbeatLife  = 8 * time.Second
+
+	// AckWait is the last resort when a worker vanishes with a ticket: owners
+	// offer again long before. ProgressEvery keeps a ticket that is worked on.
+	AckWait       = 10 * time.Second
+	ProgressEvery = 3 * time.Second
+	deliverMax    = 50
+
+	ownPendingMax      = 1 << 20
+	ownPendingBytesMax = 512 << 20
+
+	pullExpires  = 5 * time.Second
+	pullWaiting  = 4096
+	pullBatchMax = 1024
+
+	askTimeout     = 5 * time.Second
+	factTries      = 20
+	factPause      = 500 * time.Millisecond
+	factPull       = 10 * time.Second
+	factAckWait    = 60 * time.Second
+	factAckPending = 20_000
+)

@@ -1,0 +1,299 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Hold asks billing for a hold. An error means that nobody answered in time:
+// the hold may or may not stand, so the job must still be settled.
+func (b *Bus) Hold(ctx context.Context, h Hold) (HoldAnswer, error) {
+	raw, err := Marshal(h)
+	if err != nil {
+		return HoldAnswer{}, err
+	}
+	msg, err := b.nc.RequestWithContext(ctx, holdsSubject, raw)
+	if err != nil {
+		return HoldAnswer{}, fmt.Errorf("hold %s: %w", h.Job, translate(err))
+	}
+	var a HoldAnswer
+	if err := Unmarshal(msg.Data, &a); err != nil {
+		return HoldAnswer{}, fmt.Errorf("hold %s: %w", h.Job, err)
+	}
+	return a, nil
+}
+
+// HoldAsk is a hold that somebody waits for.
+type HoldAsk struct {
+	Hold Hold
+	msg  *nats.Msg
+}
+
+// Answer gives billing's word to the one who asked.
+func (h HoldAsk) Answer(a HoldAnswer) error {
+	raw, err := Marshal(a)
+	if err != nil {
+		return err
+	}
+	if err := h.msg.Respond(raw); err != nil {
+		return fmt.Errorf("hold %s: %w", h.Hold.Job, translate(err))
+	}
+	return nil
+}
+
+// ServeHolds hands holds to take until ctx ends; each goes to one of the
+// billing services that serve. Take must not block.
+func (b *Bus) ServeHolds(ctx context.Context, take func(HoldAsk)) error {
+	sub, err := b.nc.QueueSubscribe(holdsSubject, "billing", func(m *nats.Msg) {
+		ask := HoldAsk{msg: m}
+		if err := Unmarshal(m.Data, &ask.Hold); err != nil {
+			b.log.Error("hold cannot be read")
+			return
+		}
+		take(ask)
+	})
+	if err != nil {
+		return fmt.Errorf("serve holds: %w", translate(err))
+	}
+	<-ctx.Done()
+	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		return fmt.Errorf("serve holds: %w", translate(err))
+	}
+	return nil
+}
+
+// RecordUsage sends the fact of a request on its way to the usage stream. It is
+// repeated until it is stored; the job's id makes it one fact.
+func (b *Bus) RecordUsage(u Usage) error {
+	subj, err := subject(usagePrefix, u.Region, u.Model, u.Account)
+	if err != nil {
+		return err
+	}
+	raw, err := Marshal(UsageEvent{
+		SpecVersion: "1.0", ID: u.Job, Source: "/engy/edge", Type: UsageType,
+		Subject: u.Account, Time: time.Now().UTC(), DataContentType: "application/json", Data: u,
+	})
+	if err != nil {
+		return err
+	}
+	return b.fact(subj, u.Job, raw)
+}
+
+// WriteReport sends a worker's report on its way to the reports stream.
+func (b *Bus) WriteReport(r Report) error {
+	state := settledReport
+	if r.Orphan {
+		state = orphanReport
+	}
+	subj, err := subject(reportsPrefix, r.Worker, state, r.Job)
+	if err != nil {
+		return err
+	}
+	raw, err := Marshal(r)
+	if err != nil {
+		return err
+	}
+	return b.fact(subj, fmt.Sprintf("%s.%d.%s", r.Job, r.Attempt, r.Worker), raw)
+}
+
+// A report's subject tells whether the owner has taken the job's end, so that
+// billing reads at once only those that nobody else will settle.
+const (
+	settledReport = "settled"
+	orphanReport  = "orphan"
+)
+
+func (b *Bus) fact(subj, id string, raw []byte) error {
+	msg := nats.NewMsg(subj)
+	msg.Data = raw
+	msg.Header.Set(nats.MsgIdHdr, id)
+	if _, err := b.facts.PublishMsgAsync(msg); err != nil {
+		b.repeat(b.facts, msg, err)
+	}
+	return nil
+}
+
+// repeat publishes a fact again until it is stored, with a bound; a fact that
+// is lost then is an alarm, and billing's sweeper ends its hold.
+func (b *Bus) repeat(_ jetstream.JetStream, msg *nats.Msg, cause error) {
+	b.log.Warn("fact not stored, trying again", "error", cause)
+	b.retries.Go(func() {
+		for range factTries {
+			t := time.NewTimer(factPause)
+			last := false
+			select {
+			case <-t.C:
+			case <-b.closing:
+				t.Stop()
+				last = true
+			}
+			again := nats.NewMsg(msg.Subject)
+			again.Data = msg.Data
+			again.Header.Set(nats.MsgIdHdr, msg.Header.Get(nats.MsgIdHdr))
+			ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
+			_, err := b.js.PublishMsg(ctx, again)
+			cancel()
+			if err == nil {
+				return
+			}
+			if last {
+				break
+			}
+		}
+		b.log.Error("ALARM: fact lost", "id", msg.Header.Get(nats.MsgIdHdr))
+	})
+}
+
+// Usages hands usage events to handle in batches of at most batch events, none
+// older than wait, under a durable name. A batch is acknowledged when handle
+// returns nil, and comes again otherwise.
+func (b *Bus) Usages(ctx context.Context, durable string, batch int, wait time.Duration, handle func(context.Context, []UsageEvent) error) error {
+	return consume(ctx, b, usageStream, jetstream.ConsumerConfig{
+		Durable: durable, FilterSubject: usagePrefix + ".>",
+	}, batch, wait, handle)
+}
+
+// Orphans hands the reports whose owners died to handle, one at a time, under a
+// durable name.
+func (b *Bus) Orphans(ctx context.Context, durable string, handle func(context.Context, Report) error) error {
+	return consume(ctx, b, reportsStream, jetstream.ConsumerConfig{
+		Durable: durable, FilterSubject: reportsPrefix + ".*." + orphanReport + ".*",
+	}, 1, time.Second, func(ctx context.Context, rs []Report) error {
+		for _, r := range rs {
+			if err := handle(ctx, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ReportOf gives the newest report on a job, nil when there is none.
+func (b *Bus) ReportOf(ctx context.Context, job string) (*Report, error) {
+	token, err := Token(job)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.js.Stream(ctx, reportsStream)
+	if err != nil {
+		return nil, fmt.Errorf("report of %s: %w", job, translate(err))
+	}
+	msg, err := s.GetLastMsgForSubject(ctx, reportsPrefix+".*.*."+token)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("report of %s: %w", job, translate(err))
+	}
+	var r Report
+	if err := Unmarshal(msg.Data, &r); err != nil {
+		return nil, fmt.Errorf("report of %s: %w", job, err)
+	}
+	return &r, nil
+}
+
+// consume reads a durable consumer in batches until ctx ends.
+func consume[T any](ctx context.Context, b *Bus, stream string, cfg jetstream.ConsumerConfig, batch int, wait time.Duration, handle func(context.Context, []T) error) error {
+	cfg.AckPolicy = jetstream.AckExplicitPolicy
+	cfg.AckWait = factAckWait
+	cfg.MaxAckPending = factAckPending
+	cfg.MaxDeliver = -1
+	for ctx.Err() == nil {
+		cons, err := b.js.CreateOrUpdateConsumer(ctx, stream, cfg)
+		if err == nil {
+			err = batches(ctx, b, cons, batch, wait, handle)
+		}
+		if err != nil && ctx.Err() == nil {
+			b.log.Warn("consumer opened anew", "stream", stream, "error", err)
+			rest(ctx, reconnectWait)
+		}
+	}
+	return nil
+}
+
+func batches[T any](ctx context.Context, b *Bus, cons jetstream.Consumer, batch int, wait time.Duration, handle func(context.Context, []T) error) error {
+	iter, err := cons.Messages(jetstream.PullMaxMessages(2*batch), jetstream.PullExpiry(factPull))
+	if err != nil {
+		return translate(err)
+	}
+	defer iter.Stop()
+	stop := context.AfterFunc(ctx, iter.Stop)
+	defer stop()
+	msgs := make(chan jetstream.Msg, batch)
+	var failed error
+	go func() {
+		defer close(msgs)
+		for {
+			m, err := iter.Next()
+			if err != nil {
+				failed = err
+				return
+			}
+			msgs <- m
+		}
+	}()
+	for m := range msgs {
+		got := []jetstream.Msg{m}
+		late := time.NewTimer(wait)
+	gather:
+		for len(got) < batch {
+			select {
+			case m, ok := <-msgs:
+				if !ok {
+					break gather
+				}
+				got = append(got, m)
+			case <-late.C:
+				break gather
+			}
+		}
+		late.Stop()
+		deliver(ctx, b, got, handle)
+	}
+	if errors.Is(failed, jetstream.ErrMsgIteratorClosed) {
+		return nil
+	}
+	return translate(failed)
+}
+
+// deliver hands one batch over and acknowledges it, or gives it back.
+func deliver[T any](ctx context.Context, b *Bus, got []jetstream.Msg, handle func(context.Context, []T) error) {
+	values, kept := make([]T, 0, len(got)), got[:0]
+	for _, m := range got {
+		var v T
+		if err := Unmarshal(m.Data(), &v); err != nil {
+			b.log.Error("ALARM: fact cannot be read", "subject_bytes", len(m.Subject()))
+			_ = m.Term()
+			continue
+		}
+		values, kept = append(values, v), append(kept, m)
+	}
+	if len(values) == 0 {
+		return
+	}
+	// A batch that was begun is finished, even while the service stops.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), factAckWait/2)
+	defer cancel()
+	if err := handle(ctx, values); err != nil {
+		b.log.Error("batch not booked, comes again", "count", len(values), "error", err)
+		for _, m := range kept {
+			_ = m.NakWithDelay(factPause)
+		}
+		return
+	}
+	for _, m := range kept {
+		if err := m.Ack(); err != nil {
+			b.log.Warn("fact not acknowledged", "error", err)
+			return
+		}
+	}
+}
+
+// NewID gives an id that sorts by time, for accounts, keys, workers and causes.
+func NewID() string { return uuid.Must(uuid.NewV7()).String() }

@@ -1,0 +1,21 @@
+module github.com/engy-ai/engy/services/engy
+
+go 1.26.0
+
+require github.com/engy-ai/engy v0.0.0
+
+replace github.com/engy-ai/engy => ../..
+
+require (
+	github.com/engy-ai/engy/services/billing v0.0.0
+	github.com/engy-ai/engy/services/edge v0.0.0
+	github.com/engy-ai/engy/services/sim v0.0.0
+	github.com/engy-ai/engy/services/worker v0.0.0
+)
+
+replace (
+	github.com/engy-ai/engy/services/billing => ../billing
+	github.com/engy-ai/engy/services/edge => ../edge
+	github.com/engy-ai/engy/services/sim => ../sim
+	github.com/engy-ai/engy/services/worker => ../worker
+)
