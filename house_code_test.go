@@ -158,14 +158,15 @@ func noFloats(t tree) []string {
 // literals visits the string literals of a file, import paths and field tags
 // left out.
 func (f source) literals(visit func(lit *ast.BasicLit, text string)) {
+	tags := map[*ast.BasicLit]bool{}
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ImportSpec:
 			return false
 		case *ast.Field:
-			n.Tag = nil
+			tags[n.Tag] = true
 		case *ast.BasicLit:
-			if n.Kind != token.STRING {
+			if n.Kind != token.STRING || tags[n] {
 				return true
 			}
 			if text, err := strconv.Unquote(n.Value); err == nil {

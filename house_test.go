@@ -50,6 +50,7 @@ func rules() []rule {
 		{"modules are in the workspace", modulesListed},
 		{"models have a price and a family", modelsPriced},
 		{"schemas have examples", schemasShown},
+		{"containers fit the code", containersFit},
 	}
 }
 
