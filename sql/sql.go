@@ -13,7 +13,7 @@ import (
 )
 
 //go:embed billing/migrations/*.sql
-var files embed.FS
+var files embed.FS // read-only
 
 // Migrations are the schema of one owner. Owners may share a database: each
 // keeps its own list of what has been applied.

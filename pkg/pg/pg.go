@@ -46,8 +46,12 @@ type Config struct {
 	Name string
 }
 
+// Pool is a pool of connections. Front doors hand it on without knowing the
+// driver.
+type Pool = pgxpool.Pool
+
 // Open makes a pool and proves it with one connection. The caller closes it.
-func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
+func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	pc, err := pgxpool.ParseConfig(cfg.DSN)
 	if err != nil {
 		// The parser's error may quote the string, password included.

@@ -57,7 +57,7 @@ type cluster struct {
 
 // Main runs a package's tests and ends the cluster they used. It is a
 // convenience: without it the cluster ends with the process all the same.
-func Main(m *testing.M) {
+func Main(m interface{ Run() int }) {
 	code := m.Run()
 	process.stop()
 	os.Exit(code)

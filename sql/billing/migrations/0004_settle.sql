@@ -11,7 +11,7 @@
 --   other content   3 no such account   4 the hold belongs to another account
 -- Only 0 changes anything. The charge is at most the hold plus what the account
 -- has free at that moment; the rest is the shortfall. A job may stand in a
--- batch once.
+-- batch once. Reasoning tokens that nobody counted are -1 on the way in.
 -- +goose StatementBegin
 create function settle(
     p_jobs text[], p_accounts text[], p_keys text[], p_models text[], p_regions text[], p_routes text[],
@@ -97,7 +97,7 @@ begin
         rate_version, rate_input, rate_output, rate_cached,
         claimed_micro, charged_micro, held_micro, shortfall_micro, first_byte_ms, total_ms, ended_at)
     select q.job, q.account, q.key, q.model, q.region, q.route, q.outcome, q.source, q.worker, q.attempt,
-           q.prompt, q.cached, q.completion, q.reasoning,
+           q.prompt, q.cached, q.completion, nullif(q.reasoning, -1),
            q.version, q.rate_input, q.rate_output, q.rate_cached,
            q.claim, q.charged, q.held, q.short, q.first_byte, q.total, q.ended
     from unnest(p_jobs, p_accounts, v_keys, p_models, p_regions, p_routes, p_outcomes, p_sources, p_workers, p_attempts,

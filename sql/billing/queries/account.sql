@@ -10,7 +10,7 @@ select a.id, a.name, a.retain, a.created_at, a.closed_at,
        b.balance_micro, b.held_micro, b.open_holds, b.concurrent_max
 from accounts a join balances b on b.account_id = a.id
 where a.id > @after
-order by a.id limit @rows;
+order by a.id limit @page;
 
 -- GetAccount finds a customer by id or by name.
 -- name: GetAccount :one
@@ -53,7 +53,7 @@ where k.hash = @hash and k.revoked_at is null and a.closed_at is null;
 select k.hash, k.id, k.account_id, k.models, a.retain
 from keys k join accounts a on a.id = k.account_id
 where k.revoked_at is null and a.closed_at is null and k.hash > @after
-order by k.hash limit @rows;
+order by k.hash limit @page;
 
 -- name: GetFunds :one
 select (balance_micro <= held_micro)::boolean as empty from balances where account_id = @account_id;
@@ -61,7 +61,7 @@ select (balance_micro <= held_micro)::boolean as empty from balances where accou
 -- name: ListFunds :many
 select account_id, (balance_micro <= held_micro)::boolean as empty
 from balances where account_id > @after
-order by account_id limit @rows;
+order by account_id limit @page;
 
 -- ListenForChanges hears of keys and funds that changed.
 -- name: ListenForKeys :exec

@@ -64,7 +64,7 @@ select b.account_id, b.balance_micro, coalesce(e.total, 0)::bigint as entries_mi
 from balances b
 left join (select account_id, sum(amount_micro) as total from entries group by account_id) e using (account_id)
 where b.balance_micro <> coalesce(e.total, 0)
-limit @rows;
+limit @page;
 
 -- ListWrongTransactions finds transactions without entries or with a sum.
 -- name: ListWrongTransactions :many
@@ -72,7 +72,7 @@ select t.id, coalesce(sum(e.amount_micro), 0)::bigint as sum_micro, count(e.acco
 from transactions t left join entries e on e.transaction_id = t.id
 group by t.id
 having coalesce(sum(e.amount_micro), 0) <> 0 or count(e.account_id) < 2
-limit @rows;
+limit @page;
 
 -- ListWrongCharges finds settlements and charge transactions that do not match
 -- one to one, amount included.
@@ -83,7 +83,7 @@ from (select job, account_id, charged_micro from settlements where charged_micro
 full join (select id from transactions where kind = 'charge') t on t.id = s.job
 left join entries e on e.transaction_id = t.id and e.account_id = s.account_id
 where s.job is null or t.id is null or e.amount_micro is null or - e.amount_micro <> s.charged_micro
-limit @rows;
+limit @page;
 
 -- name: ListWrongHeld :many
 select b.account_id, b.held_micro, coalesce(h.held, 0)::bigint as holds_micro,
@@ -91,7 +91,7 @@ select b.account_id, b.held_micro, coalesce(h.held, 0)::bigint as holds_micro,
 from balances b
 left join (select account_id, sum(micro) as held, count(*) as n from holds group by account_id) h using (account_id)
 where b.held_micro <> coalesce(h.held, 0) or b.open_holds <> coalesce(h.n, 0)
-limit @rows;
+limit @page;
 
 -- name: ListWrongKeys :many
 select k.id, k.held_micro, coalesce(h.held, 0)::bigint as holds_micro,
@@ -103,8 +103,8 @@ left join (select key_id, account_id, sum(charged_micro) as spent from settlemen
     on s.key_id = k.id and s.account_id = k.account_id
 where k.held_micro <> coalesce(h.held, 0) or k.open_holds <> coalesce(h.n, 0)
    or k.spent_micro <> coalesce(s.spent, 0)
-limit @rows;
+limit @page;
 
 -- name: ListOverdueHolds :many
 select job, account_id, micro, expires_at from holds where expires_at < @before::timestamptz
-order by expires_at limit @rows;
+order by expires_at limit @page;

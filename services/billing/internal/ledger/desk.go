@@ -1,0 +1,206 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/money"
+	"github.com/engy-ai/engy/pkg/pg"
+	"github.com/engy-ai/engy/services/billing/internal/ledger/dbsqlc"
+)
+
+const (
+	funding = "funding"
+
+	noteBytesMax = 500
+	// findingsMax bounds each list of a Report.
+	findingsMax = 100
+)
+
+// Desk is where operators move and look at money. It shares the ledger's rules
+// and not its connections.
+type Desk struct{ pool *pgxpool.Pool }
+
+// NewDesk works on a pool whose connections have taken on Role.
+func NewDesk(pool *pgxpool.Pool) *Desk { return &Desk{pool: pool} }
+
+// Credit pays money into an account. The cause names the payment: crediting it
+// again with the same amount changes nothing and tells booked false; with
+// another amount or account it is refused.
+func (d *Desk) Credit(ctx context.Context, c Credit) (booked bool, err error) {
+	if err := c.check(); err != nil {
+		return false, err
+	}
+	err = pg.InTx(ctx, d.pool, func(tx pgx.Tx) error {
+		q := dbsqlc.New(tx)
+		id, err := q.CreateTransaction(ctx, "credit/"+c.Cause, "credit", c.Note)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return c.same(ctx, q)
+		}
+		if err != nil {
+			return err
+		}
+		booked = true
+		return q.CreateEntryPair(ctx, dbsqlc.CreateEntryPairParams{
+			TransactionID: id, AccountID: c.Account, AmountMicro: int64(c.Micro), OtherAccountID: funding,
+		})
+	})
+	if err != nil {
+		return false, fmt.Errorf("credit %s: %w", c.Cause, err)
+	}
+	return booked, nil
+}
+
+// Credit is a payment into an account.
+type Credit struct {
+	Account string
+	Micro   money.Micro
+	// Cause names the payment for good, for example an invoice number.
+	Cause string
+	Note  string
+}
+
+func (c Credit) check() error {
+	switch {
+	case c.Micro <= 0:
+		return fault.At("micro", "credit must be more than zero")
+	case !regexp.MustCompile(`^[A-Za-z0-9._:@/-]{1,180}$`).MatchString(c.Cause):
+		return fault.At("cause", "cause must be 1 to 180 letters, digits or . _ : @ / -")
+	case len(c.Note) > noteBytesMax || !isName(c.Account):
+		return fault.At("note", "note or account is too long")
+	case c.Account == funding || c.Account == "revenue":
+		return fault.At("account", "system accounts are not credited")
+	}
+	return nil
+}
+
+func (c Credit) same(ctx context.Context, q *dbsqlc.Queries) error {
+	was, err := q.GetEntry(ctx, "credit/"+c.Cause, c.Account)
+	if err == nil && was == int64(c.Micro) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	return fault.At("cause", "this cause was credited with another amount or account")
+}
+
+// Balance is an account's money.
+type Balance struct {
+	Micro     money.Micro // what it owns, held money included
+	Held      money.Micro
+	OpenHolds int64
+}
+
+// Balance reads an account's money.
+func (d *Desk) Balance(ctx context.Context, account string) (Balance, error) {
+	r, err := dbsqlc.New(d.pool).GetBalance(ctx, account)
+	if err != nil {
+		return Balance{}, fmt.Errorf("balance of %s: %w", account, pg.Translate(err))
+	}
+	return Balance{Micro: money.Micro(r.BalanceMicro), Held: money.Micro(r.HeldMicro), OpenHolds: r.OpenHolds}, nil
+}
+
+// Report is what Reconcile found. Findings is empty when everything adds up.
+type Report struct {
+	Entries     int64
+	Settlements int64
+	OpenHolds   int64
+	Findings    []string
+}
+
+// Reconcile proves the ledger against itself, on one consistent picture of it:
+// entries sum to zero by transaction and in all; balances are the sums of their
+// entries; each charge has one transaction of its amount; what is held is what
+// holds hold; and no hold ran out before the given time. The other half, usage
+// events against settlements, needs the bus and is not here.
+func (d *Desk) Reconcile(ctx context.Context, overdue time.Time) (Report, error) {
+	var r Report
+	tx, err := d.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return r, fmt.Errorf("reconcile: %w", pg.Translate(err))
+	}
+	// Nothing was written: there is nothing to lose in a rollback.
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	q := dbsqlc.New(tx)
+	for _, check := range []func(context.Context, *dbsqlc.Queries) error{
+		r.sums, r.balances, r.transactions, r.charges, r.held, r.keys,
+		func(ctx context.Context, q *dbsqlc.Queries) error { return r.overdue(ctx, q, overdue) },
+	} {
+		if err := check(ctx, q); err != nil {
+			return r, fmt.Errorf("reconcile: %w", pg.Translate(err))
+		}
+	}
+	return r, nil
+}
+
+func (r *Report) find(format string, args ...any) {
+	r.Findings = append(r.Findings, fmt.Sprintf(format, args...))
+}
+
+func (r *Report) sums(ctx context.Context, q *dbsqlc.Queries) error {
+	c, err := q.CountJournal(ctx)
+	if err != nil {
+		return err
+	}
+	r.Entries, r.Settlements, r.OpenHolds = c.Entries, c.Settlements, c.Holds
+	if c.SumMicro != 0 {
+		r.find("all entries together sum to %d, not zero", c.SumMicro)
+	}
+	return nil
+}
+
+func (r *Report) balances(ctx context.Context, q *dbsqlc.Queries) error {
+	rows, err := q.ListWrongBalances(ctx, findingsMax)
+	for _, w := range rows {
+		r.find("account %s: balance %d, entries sum to %d", w.AccountID, w.BalanceMicro, w.EntriesMicro)
+	}
+	return err
+}
+
+func (r *Report) transactions(ctx context.Context, q *dbsqlc.Queries) error {
+	rows, err := q.ListWrongTransactions(ctx, findingsMax)
+	for _, w := range rows {
+		r.find("transaction %s: %d entries sum to %d", w.ID, w.Lines, w.SumMicro)
+	}
+	return err
+}
+
+func (r *Report) charges(ctx context.Context, q *dbsqlc.Queries) error {
+	rows, err := q.ListWrongCharges(ctx, findingsMax)
+	for _, w := range rows {
+		r.find("job %s: settled at %d, booked %d", w.Job, w.SettledMicro, w.BookedMicro)
+	}
+	return err
+}
+
+func (r *Report) held(ctx context.Context, q *dbsqlc.Queries) error {
+	rows, err := q.ListWrongHeld(ctx, findingsMax)
+	for _, w := range rows {
+		r.find("account %s: %d held by %d holds, holds say %d by %d", w.AccountID, w.HeldMicro, w.OpenHolds, w.HoldsMicro, w.Holds)
+	}
+	return err
+}
+
+func (r *Report) keys(ctx context.Context, q *dbsqlc.Queries) error {
+	rows, err := q.ListWrongKeys(ctx, findingsMax)
+	for _, w := range rows {
+		r.find("key %s: held %d, holds say %d; spent %d, settlements say %d", w.ID, w.HeldMicro, w.HoldsMicro, w.SpentMicro, w.SettledMicro)
+	}
+	return err
+}
+
+func (r *Report) overdue(ctx context.Context, q *dbsqlc.Queries, before time.Time) error {
+	rows, err := q.ListOverdueHolds(ctx, before, findingsMax)
+	for _, w := range rows {
+		r.find("hold %s of account %s: ran out at %s", w.Job, w.AccountID, w.ExpiresAt.UTC().Format(time.RFC3339))
+	}
+	return err
+}
