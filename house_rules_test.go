@@ -96,6 +96,8 @@ func codeProofs() []proof {
 		body(calls, "pkg/bus/b.go", "var _ = context.Background()\n", "cannot be cancelled"),
 		body(calls, "services/edge/e.go", "var _ = context.TODO()\n", "cannot be cancelled"),
 		body(calls, "services/engy/e.go", "func f() { time.Sleep(1) }\n", "hides what is waited for"),
+		body(calls, "services/edge/internal/admit/a.go", "var _ = http.StatusNotFound\n", "only at the rim"),
+		body(calls, "services/billing/b.go", "var _ = http.StatusText(1)\n", "only at the rim"),
 		body("no init functions", "pkg/bus/b.go", "func init() {}\n", "runs unasked"),
 		body(vars, "pkg/bus/b.go", "var count int\n", "state of a package"),
 		body(vars, "pkg/bus/b.go", "var table = map[string]int{}\n", "state of a package"),
