@@ -118,8 +118,8 @@ func (c Config) Validate() error {
 		name       string
 		value, max int
 	}{
-		{"answer tokens", c.AnswerTokens, WindowMax},
-		{"think tokens", c.ThinkTokens, WindowMax},
+		{"answer tokens", c.AnswerTokens, AnswerTokensMax},
+		{"think tokens", c.ThinkTokens, AnswerTokensMax},
 		{"slots", c.Slots, SlotsMax},
 		{"cache blocks", c.CacheBlocks, CacheBlocksMax},
 	} {

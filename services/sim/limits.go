@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/engy-ai/engy/services/sim/internal/script"
+)
 
 // Bounds of the simulator. Each has a test at the bound. The bounds of
 // directives are in internal/script, next to the keys.
@@ -19,6 +23,8 @@ const (
 	ModelsMax = 256
 	// WindowMax is the largest context window, in tokens.
 	WindowMax = 1 << 24
+	// AnswerTokensMax is the longest answer, and the longest reasoning.
+	AnswerTokensMax = script.CountMax
 	// CacheBlocksMax is the largest prefix cache, in blocks of 64 tokens.
 	CacheBlocksMax = 1 << 22
 	// ChoicesMax is the largest n of a request.

@@ -17,8 +17,9 @@ const Unset = -1
 
 // Bounds of the values of directives.
 const (
-	// CountMax bounds every count of tokens.
-	CountMax = 1 << 24
+	// CountMax bounds every count of tokens, and so the length of an answer: a
+	// plan is made whole before its first token leaves.
+	CountMax = 1 << 20
 	// LineBytesMax bounds the one line that big asks for.
 	LineBytesMax = 32 << 20
 	// CallsMax bounds the tool calls of one answer.

@@ -60,7 +60,7 @@ type Ask struct {
 	Seed uint64
 	// TokensMax cuts the answer; TokensMin and Natural set its own length.
 	TokensMax, TokensMin, Natural int
-	// IgnoreEOS makes the answer as long as TokensMax.
+	// IgnoreEOS makes the answer as long as TokensMax, within CountMax.
 	IgnoreEOS bool
 	// Think is the number of reasoning tokens that come first.
 	Think int
@@ -81,7 +81,7 @@ type Ask struct {
 // Plan writes the answer to an Ask.
 func (v *Vocabulary) Plan(a Ask) Plan {
 	p := Plan{Seed: a.Seed, Finish: "stop"}
-	for i := range a.Think {
+	for i := range min(a.Think, a.TokensMax+1) {
 		p.Steps = append(p.Steps, v.sampled(a.Seed, len(p.Steps), i, Reasoning))
 	}
 	if a.CallTools > 0 {
@@ -120,7 +120,8 @@ func (v *Vocabulary) text(p *Plan, a Ask) {
 	} else if set.Echo || a.Schema != nil {
 		length = tokenizer.Count(fixed)
 	}
-	length = max(0, min(length, a.TokensMax-len(p.Steps)+1))
+	// One token too many, where the answer is cut, tells limit that it was.
+	length = max(0, min(length, CountMax, a.TokensMax-len(p.Steps)+1))
 	before := len(p.Steps)
 	p.force(fixed, Text, 0, length)
 	for i := 0; len(p.Steps)-before < length; i++ {
