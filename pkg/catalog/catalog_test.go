@@ -145,3 +145,26 @@ func TestEveryBadCatalogueIsRefusedWithItsReason(t *testing.T) {
 		})
 	}
 }
+
+func FuzzWhatLoadTakesIsValid(f *testing.F) {
+	files, err := filepath.Glob("testdata/bad/*.json")
+	require.NoError(f, err)
+	for _, path := range append(files, "models.json") {
+		data, err := os.ReadFile(path)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := catalog.Load(data)
+		if err != nil {
+			return
+		}
+		require.NotEmpty(t, c.Models())
+		for _, m := range c.Models() {
+			require.NoError(t, m.Validate())
+			found, ok := c.Find(m.ID)
+			require.True(t, ok)
+			require.Equal(t, m, found)
+		}
+	})
+}

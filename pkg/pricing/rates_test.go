@@ -147,3 +147,25 @@ func TestEveryBadPriceListIsRefusedWithItsReason(t *testing.T) {
 		})
 	}
 }
+
+func FuzzWhatLoadTakesIsPriced(f *testing.F) {
+	files, err := filepath.Glob("testdata/bad/*.json")
+	require.NoError(f, err)
+	for _, path := range append(files, "rates.json") {
+		data, err := os.ReadFile(path)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, err := pricing.Load(data)
+		if err != nil {
+			return
+		}
+		require.NotEmpty(t, l.Rows())
+		for _, r := range l.Rows() {
+			require.NoError(t, r.Validate())
+			_, err := pricing.Ceiling(r.Rates, 1<<24, 1<<24)
+			require.NoError(t, err)
+		}
+	})
+}
