@@ -333,7 +333,9 @@ func TestCache(t *testing.T) {
 		e := start(t, func(c *sim.Config) { c.Models = sim.Models{{ID: "m"}, {ID: "n"}} })
 		e.chat(t, user(text))
 		require.Zero(t, e.chat(t, user(text, object{"model": "n"})).Usage.Details.Cached)
-		require.Zero(t, e.chat(t, user(text, object{"cache_salt": "a"})).Usage.Details.Cached)
+		salted := e.chat(t, user(text, object{"cache_salt": "a"}))
+		require.Zero(t, salted.Usage.Details.Cached)
+		require.Equal(t, e.chat(t, user(text)).Choices, salted.Choices)
 	})
 	t.Run("without a cache nothing is reported", func(t *testing.T) {
 		t.Parallel()

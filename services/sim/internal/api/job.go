@@ -138,17 +138,15 @@ func (s *Server) plan(j *job, prep prepare) *wire.Failure {
 	if f := s.fit(j, len(ids), &ask); f != nil {
 		return f
 	}
-	salt := uint64(0)
+	// The cache is apart for every model and salt, the words are not: a salt is
+	// there to separate tenants, not to change what they are told.
+	salt := uint64(0xcbf29ce484222325)
 	for _, b := range []byte(j.model.ID + "\x00" + j.common.CacheSalt) {
 		salt = (salt ^ uint64(b)) * 0x100000001b3
 	}
-	blocks, _ := cache.Chain(salt, ids)
-	_, sum := cache.Chain(0, ids[max(0, len(ids)-cache.BlockTokens):])
-	if len(blocks) > 0 {
-		sum ^= blocks[len(blocks)-1] ^ salt
-	}
+	blocks, sum := cache.Chain(ids)
 	j.prompt, j.cacheOn = len(ids), s.opt.CacheBlocks > 0
-	j.cached = s.cache.Take(blocks) * cache.BlockTokens
+	j.cached = s.cache.Take(salt, blocks) * cache.BlockTokens
 	if j.common.Seed != nil {
 		sum += uint64(*j.common.Seed) * 0x9e3779b97f4a7c15
 	}

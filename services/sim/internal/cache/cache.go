@@ -5,7 +5,7 @@
 // to report what a real engine would have reused. The invariant: a block counts
 // as cached only when every block before it does, and the set never holds more
 // than its bound. To let something else separate caches (a tenant's salt, an
-// adapter), mix it into the seed given to Chain.
+// adapter), mix it into the salt given to Take.
 package cache
 
 import (
@@ -19,12 +19,12 @@ import (
 const BlockTokens = 64
 
 // Chain hashes ids in blocks. Block i's hash depends on all ids up to its end.
-// Sum depends on every id. Seed separates chains that must not meet.
+// Sum depends on every id.
 //
 // The last token of a prompt is always computed, as engines do, so a block that
 // would end with it is not in the list.
-func Chain(seed uint64, ids []tokenizer.ID) (blocks []uint64, sum uint64) {
-	h := seed ^ 0x9e3779b97f4a7c15
+func Chain(ids []tokenizer.ID) (blocks []uint64, sum uint64) {
+	h := uint64(0x9e3779b97f4a7c15)
 	whole := max(0, len(ids)-1) / BlockTokens
 	blocks = make([]uint64, whole)
 	for b := range blocks {
@@ -69,14 +69,15 @@ func New(limit int) *Cache {
 	return &Cache{limit: limit, index: make(map[uint64]int32), nodes: make([]node, 1)}
 }
 
-// Take counts how many leading blocks are known, then remembers all of them.
+// Take counts how many leading blocks are known under a salt, then remembers all
+// of them. Blocks of different salts never match, as long as the salts are hashes.
 // A prompt longer than the whole cache keeps its beginning.
-func (c *Cache) Take(blocks []uint64) (known int) {
+func (c *Cache) Take(salt uint64, blocks []uint64) (known int) {
 	blocks = blocks[:min(len(blocks), c.limit)]
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for known < len(blocks) {
-		if _, ok := c.index[blocks[known]]; !ok {
+		if _, ok := c.index[blocks[known]^salt]; !ok {
 			break
 		}
 		known++
@@ -84,7 +85,7 @@ func (c *Cache) Take(blocks []uint64) (known int) {
 	// Backwards, so that the end of a chain is older than its start and leaves
 	// first: a start without its end is useful, an end without its start is not.
 	for i := len(blocks) - 1; i >= 0; i-- {
-		c.touch(blocks[i])
+		c.touch(blocks[i] ^ salt)
 	}
 	return known
 }
