@@ -12,7 +12,7 @@
 -- +goose Up
 
 create table accounts (
-    id         text primary key check (id ~ '^[a-z0-9-]{1,64}$'),
+    id         text collate "C" primary key check (length(id) between 1 and 64),
     name       text not null unique check (name <> '' and length(name) <= 200),
     -- A system account is one of our own, the other side of every booking. It
     -- has no row in balances: what it holds is the sum of its entries, and a
@@ -28,35 +28,45 @@ insert into accounts (id, name, kind) values
     ('revenue', 'revenue: what customers used', 'system');
 
 create table balances (
-    account_id     text primary key references accounts (id),
+    -- No foreign key: a booking updates the row twice in one transaction, and
+    -- PostgreSQL looks the account up again the second time. CreateAccount
+    -- writes both rows, and entries ask for the account themselves.
+    account_id     text collate "C" primary key,
     balance_micro  bigint not null default 0,
     held_micro     bigint not null default 0,
-    open_holds     bigint not null default 0 check (open_holds >= 0),
-    concurrent_max bigint check (concurrent_max > 0),
-    constraint balance_not_negative check (balance_micro >= 0),
-    constraint held_is_covered check (held_micro >= 0 and held_micro <= balance_micro)
+    open_holds     bigint not null default 0,
+    concurrent_max bigint,
+    -- Nothing is negative, and the balance covers what is held. One check and
+    -- not five: PostgreSQL reads every check anew for every statement, and this
+    -- row is written by all of them. A limit that is null is passed over.
+    constraint balance_covers_held check (
+        least(balance_micro, held_micro, open_holds, balance_micro - held_micro, concurrent_max - 1) >= 0)
 ) with (fillfactor = 60);
 
 create table keys (
-    id              text primary key check (id ~ '^[a-z0-9-]{1,64}$'),
-    account_id      text not null references accounts (id),
+    id              text collate "C" primary key,
+    account_id      text collate "C" not null references accounts (id),
     -- The SHA-256 of the key. The key itself is nowhere.
-    hash            bytea not null unique check (octet_length(hash) = 32),
+    hash            bytea not null unique,
     -- The first characters, for people to tell keys apart.
-    prefix          text not null check (length(prefix) between 1 and 16),
-    name            text not null default '' check (length(name) <= 200),
+    prefix          text not null,
+    name            text not null default '',
     -- Catalogue ids that the key may use; none means all.
     models          text[] not null default '{}',
-    spend_max_micro bigint check (spend_max_micro >= 0),
-    concurrent_max  bigint check (concurrent_max > 0),
-    spent_micro     bigint not null default 0 check (spent_micro >= 0),
-    held_micro      bigint not null default 0 check (held_micro >= 0),
-    open_holds      bigint not null default 0 check (open_holds >= 0),
+    spend_max_micro bigint,
+    concurrent_max  bigint,
+    spent_micro     bigint not null default 0,
+    held_micro      bigint not null default 0,
+    open_holds      bigint not null default 0,
     created_at      timestamptz not null default now(),
-    revoked_at      timestamptz
+    revoked_at      timestamptz,
+    constraint key_is_well_formed check (octet_length(hash) = 32
+        and greatest(length(id), length(prefix) + 48, length(name) - 136) <= 64),
+    constraint key_counts check (
+        least(spent_micro, held_micro, open_holds, spend_max_micro, concurrent_max - 1) >= 0)
 ) with (fillfactor = 60);
 
-create index keys_by_account on keys (account_id);
+create index keys_by_account on keys (account_id, id);
 
 -- +goose StatementBegin
 create function announce_key() returns trigger language plpgsql as $$

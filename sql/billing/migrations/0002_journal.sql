@@ -10,17 +10,21 @@
 
 create table transactions (
     -- A charge has the job's id, others "<kind>/<cause>".
-    id         text primary key check (id <> '' and length(id) <= 200),
-    kind       text not null check (kind in ('charge', 'credit', 'refund', 'correction')),
-    note       text not null default '' check (length(note) <= 500),
+    id         text collate "C" primary key,
+    kind       text not null,
+    note       text not null default '',
     created_at timestamptz not null default now(),
-    constraint charge_is_a_job check ((kind = 'charge') = (id ~ '^[0-9a-f]{64}$'))
+    constraint transaction_is_well_formed check (kind in ('charge', 'credit', 'refund', 'correction')
+        and length(id) between 1 and 200 and length(note) <= 500),
+    -- Other kinds carry a slash, so the two never meet.
+    constraint charge_is_a_job check ((kind = 'charge') = (length(id) = 64 and ltrim(id, '0123456789abcdef') = ''))
 );
 
 create table entries (
-    transaction_id text not null,
-    account_id     text not null,
-    amount_micro   bigint not null check (amount_micro <> 0),
+    transaction_id text collate "C" not null,
+    account_id     text collate "C" not null,
+    amount_micro   bigint not null,
+    constraint amount_is_not_zero check (amount_micro <> 0),
     primary key (transaction_id, account_id)
 );
 
@@ -37,8 +41,10 @@ begin
         select transaction_id, sum(amount_micro) as total, count(*) as lines
         from added group by transaction_id
     ) a
+    -- A count, because "not exists" under "or" may be answered by reading all
+    -- transactions there ever were.
     where a.total <> 0
-       or not exists (select from transactions t where t.id = a.transaction_id)
+       or (select count(*) from transactions t where t.id = a.transaction_id) <> 1
        or a.lines <> (select count(*) from entries e where e.transaction_id = a.transaction_id)
     limit 1;
     if found then
@@ -72,39 +78,47 @@ create trigger entries_posted after insert on entries
 -- The ledger row of a request: how it ended, what it used, what it cost. Its
 -- primary key decides which of two messages about one job counts.
 create table settlements (
-    job             text primary key check (job ~ '^[0-9a-f]{64}$'),
-    account_id      text not null,
-    key_id          text not null,
+    job             text collate "C" primary key,
+    account_id      text collate "C" not null,
+    key_id          text collate "C" not null,
     model           text not null,
     region          text not null,
     route           text not null,
-    outcome         text not null check (outcome in ('finished', 'left', 'failed', 'refused')),
+    outcome         text not null,
     -- Which message decided: the edge's usage event, a worker's report, or
     -- nobody's, when a hold ran out.
-    source          text not null check (source in ('usage', 'report', 'sweep')),
+    source          text not null,
     worker          text not null,
-    attempt         bigint not null check (attempt >= 0),
-    prompt_tokens   bigint not null check (prompt_tokens >= 0),
+    attempt         bigint not null,
+    prompt_tokens   bigint not null,
     cached_tokens   bigint not null,
-    completion_tokens bigint not null check (completion_tokens >= 0),
-    reasoning_tokens  bigint check (reasoning_tokens >= 0),
+    completion_tokens bigint not null,
+    reasoning_tokens  bigint, -- null: nobody counted them
     rate_version    text not null,
-    rate_input      bigint not null check (rate_input >= 0),
-    rate_output     bigint not null check (rate_output >= 0),
-    rate_cached     bigint not null check (rate_cached >= 0),
+    rate_input      bigint not null,
+    rate_output     bigint not null,
+    rate_cached     bigint not null,
     -- What the message said, what was booked, and what could not be.
-    claimed_micro   bigint not null check (claimed_micro >= 0),
-    charged_micro   bigint not null check (charged_micro >= 0),
-    held_micro      bigint not null check (held_micro >= 0),
-    shortfall_micro bigint not null check (shortfall_micro >= 0),
+    claimed_micro   bigint not null,
+    charged_micro   bigint not null,
+    held_micro      bigint not null,
+    shortfall_micro bigint not null,
     first_byte_ms   bigint not null,
     total_ms        bigint not null,
     ended_at        timestamptz not null,
     settled_at      timestamptz not null default now(),
-    constraint cached_is_prompt check (cached_tokens between 0 and prompt_tokens),
-    constraint failure_is_free check (outcome in ('finished', 'left') or charged_micro = 0),
-    constraint sweep_is_free check (source <> 'sweep' or charged_micro = 0),
-    constraint never_above_claim check (charged_micro + shortfall_micro <= claimed_micro)
+    constraint job_is_hex check (length(job) = 64 and ltrim(job, '0123456789abcdef') = ''),
+    constraint words_are_known check (outcome in ('finished', 'left', 'failed', 'refused')
+        and source in ('usage', 'report', 'sweep')),
+    -- Nothing is negative, and cached tokens are prompt tokens.
+    constraint counts_are_possible check (
+        least(attempt, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens,
+              prompt_tokens - cached_tokens, rate_input, rate_output, rate_cached,
+              claimed_micro, charged_micro, held_micro, shortfall_micro) >= 0),
+    -- Never above what the caller was told; and what failed, or what nobody
+    -- told of, is free.
+    constraint charge_is_due check (charged_micro + shortfall_micro <= claimed_micro
+        and (charged_micro = 0 or (outcome in ('finished', 'left') and source <> 'sweep')))
 );
 
 -- +goose StatementBegin

@@ -14,19 +14,22 @@
 -- +goose Up
 
 create table holds (
-    job          text primary key check (job ~ '^[0-9a-f]{64}$'),
-    account_id   text not null,
-    key_id       text not null,
+    job          text collate "C" primary key,
+    account_id   text collate "C" not null,
+    key_id       text collate "C" not null,
     model        text not null,
-    micro        bigint not null check (micro >= 0),
+    micro        bigint not null,
     rate_version text not null,
-    rate_input   bigint not null check (rate_input >= 0),
-    rate_output  bigint not null check (rate_output >= 0),
-    rate_cached  bigint not null check (rate_cached >= 0),
+    rate_input   bigint not null,
+    rate_output  bigint not null,
+    rate_cached  bigint not null,
     created_at   timestamptz not null default now(),
     expires_at   timestamptz not null,
     -- When a sweeper last took it up, so that a second one looks elsewhere.
-    swept_at     timestamptz
+    swept_at     timestamptz,
+    -- 64 hex digits, said the cheap way: a pattern costs more than the insert.
+    constraint hold_is_well_formed check (length(job) = 64 and ltrim(job, '0123456789abcdef') = ''
+        and least(micro, rate_input, rate_output, rate_cached) >= 0)
 );
 
 create index holds_by_expiry on holds (expires_at);
@@ -76,13 +79,13 @@ begin
                b.balance_micro - b.held_micro as available, b.open_holds, b.concurrent_max,
                k.spend_max_micro - k.spent_micro - k.held_micro as key_room,
                k.open_holds as key_open, k.concurrent_max as key_max,
-               k.id is not null and k.revoked_at is null as alive,
+               k.account_id = q.account and k.revoked_at is null as alive,
                h.micro as had, h.account_id = q.account and h.key_id = q.key as own,
                s.job is not null as settled
         from unnest(p_jobs, p_accounts, p_keys, p_micros, p_floors, p_raises)
              with ordinality q (job, account, key, micro, floor, raising, n)
         left join balances b on b.account_id = q.account
-        left join keys k on k.id = q.key and k.account_id = q.account
+        left join keys k on k.id = q.key
         left join holds h on h.job = q.job
         left join settlements s on s.job = q.job
         order by q.account, q.n
@@ -96,8 +99,11 @@ begin
             v_held[v_a] := 0;
             v_opened[v_a] := 0;
             v_first := cardinality(v_keys) + 1;
+            v_k := null;
+        elsif v_keys[v_k] <> r.key then
+            -- A search copies the array: only for accounts with several keys.
+            v_k := array_position(v_keys, r.key, v_first);
         end if;
-        v_k := array_position(v_keys, r.key, v_first);
         if v_k is null then
             v_k := cardinality(v_keys) + 1;
             v_keys[v_k] := r.key;
@@ -115,7 +121,7 @@ begin
             -- Asked again: the same answer again.
             v_code := 0;
             v_grant := r.had;
-        elsif not r.alive or v_available is null then
+        elsif r.alive is not true or v_available is null then
             v_code := 5;
         elsif r.had is null and v_open >= r.concurrent_max then
             v_code := 3;

@@ -1,0 +1,375 @@
+package billing_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/bus/bustest"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/pkg/money"
+	"github.com/engy-ai/engy/pkg/pg"
+	"github.com/engy-ai/engy/pkg/pg/pgtest"
+	"github.com/engy-ai/engy/pkg/pricing"
+	"github.com/engy-ai/engy/services/billing"
+	"github.com/engy-ai/engy/sql"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(wrap{m}) }
+
+// wrap looks for goroutines that outlive the tests.
+type wrap struct{ m *testing.M }
+
+func (w wrap) Run() int {
+	code := w.m.Run()
+	if code == 0 {
+		// The cluster itself is tended by one goroutine until the very end.
+		err := goleak.Find(goleak.IgnoreAnyFunction("github.com/engy-ai/engy/pkg/pg/pglocal.(*Server).tend"))
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+	return code
+}
+
+const (
+	soon  = 10 * time.Second
+	check = 5 * time.Millisecond
+)
+
+// place is a running billing with its bus, its database and one account.
+type place struct {
+	dsn     string
+	bus     *bus.Bus
+	admin   *billing.Admin
+	account string
+	key     string
+	hash    string
+	board   *board
+}
+
+func newPlace(t *testing.T, credit money.Micro) *place {
+	t.Helper()
+	p := &place{dsn: pgtest.DSN(t, sql.Billing()), bus: bustest.New(t)}
+	var err error
+	p.admin, err = billing.OpenAdmin(t.Context(), p.dsn)
+	require.NoError(t, err)
+	t.Cleanup(p.admin.Close)
+	a, err := p.admin.CreateAccount(t.Context(), "customer")
+	require.NoError(t, err)
+	p.account = a.ID
+	if credit > 0 {
+		_, err = p.admin.Credit(t.Context(), billing.Credit{Account: a.ID, Micro: credit, Cause: "first"})
+		require.NoError(t, err)
+	}
+	var secret string
+	p.key, secret, err = p.admin.CreateKey(t.Context(), a.ID, billing.KeyOptions{Models: []string{"m"}})
+	require.NoError(t, err)
+	p.hash = hashOf(secret)
+	p.board = watch(t, p.bus)
+	return p
+}
+
+// run starts one billing and waits until it has published the key, which is
+// when it is up.
+func (p *place) run(t *testing.T, cfg billing.Config, clock func() time.Time) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	cfg.DatabaseURL = p.dsn
+	go func() {
+		done <- billing.Run(ctx, cfg, billing.Deps{Bus: p.bus, Log: slog.New(slog.DiscardHandler), Clock: clock})
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	t.Cleanup(stop)
+	require.Eventually(t, func() bool { return p.board.key(p.hash) != nil }, soon, check)
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		// An impossible hold: somebody answers, and nothing is held.
+		a, err := p.bus.Hold(ctx, bus.Hold{Job: "none"})
+		return err == nil && a.Code == fault.Invalid
+	}, soon, check)
+	return stop
+}
+
+// board is what an edge sees.
+type board struct {
+	mu    sync.Mutex
+	keys  map[string]bus.Principal
+	funds map[string]bool
+}
+
+func watch(t *testing.T, b *bus.Bus) *board {
+	t.Helper()
+	w := &board{keys: map[string]bus.Principal{}, funds: map[string]bool{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	wg.Go(func() {
+		_ = b.WatchPrincipals(ctx, func() {}, func(hash string, p *bus.Principal) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if p == nil {
+				delete(w.keys, hash)
+				return
+			}
+			w.keys[hash] = *p
+		})
+	})
+	wg.Go(func() {
+		_ = b.WatchFunds(ctx, func() {}, func(f bus.Funds) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.funds[f.Account] = f.Empty
+		})
+	})
+	return w
+}
+
+func (w *board) key(hash string) *bus.Principal {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p, ok := w.keys[hash]; ok {
+		return &p
+	}
+	return nil
+}
+
+func (w *board) empty(account string) (empty, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	empty, known = w.funds[account]
+	return empty, known
+}
+
+func hashOf(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+func job(n int) string { return hashOf(fmt.Sprintf("job %d", n)) }
+
+func rates() pricing.Rates {
+	return pricing.Rates{Version: "test", Input: 1_000_000, CachedInput: 100_000, Output: 4_000_000}
+}
+
+func (p *place) hold(n int, micro money.Micro) bus.Hold {
+	return bus.Hold{
+		Job: job(n), Account: p.account, Key: p.key, Model: "m", Micro: micro, FloorMicro: micro,
+		Rates: rates(), Expires: time.Now().Add(time.Hour),
+	}
+}
+
+func (p *place) usage(n int, tokens int64) bus.Usage {
+	return bus.Usage{
+		Job: job(n), Account: p.account, Key: p.key, Model: "m", Region: "eu", Route: "chat",
+		Outcome: pricing.Finished, Tokens: llm.Usage{Prompt: tokens}, Rates: rates(), ChargedMicro: money.Micro(tokens),
+	}
+}
+
+func (p *place) ask(t *testing.T, h bus.Hold) bus.HoldAnswer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	a, err := p.bus.Hold(ctx, h)
+	require.NoError(t, err)
+	return a
+}
+
+// settled waits until the account has this much and nothing is held.
+func (p *place) settled(t *testing.T, micro money.Micro) {
+	t.Helper()
+	var last billing.Balance
+	require.Eventually(t, func() bool {
+		b, err := p.admin.Balance(t.Context(), p.account)
+		last = b
+		return err == nil && b == billing.Balance{Micro: micro}
+	}, soon, check, "want %d, last %+v", micro, &last)
+	r, err := p.admin.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, r.Findings)
+}
+
+func TestAJobIsHeldAndBooked(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, 1000)
+	stop := p.run(t, billing.Config{}, nil)
+	require.Equal(t, bus.HoldAnswer{Micro: 400}, p.ask(t, p.hold(1, 400)))
+	require.NoError(t, p.bus.RecordUsage(p.usage(1, 300)))
+	p.settled(t, 700)
+	stop()
+	// Nothing is lost while nobody serves.
+	require.NoError(t, p.bus.RecordUsage(p.usage(2, 100)))
+	p.run(t, billing.Config{}, nil)
+	p.settled(t, 600)
+}
+
+func TestTwoReplicasAdmitExactlyWhatIsCovered(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, 1000)
+	p.run(t, billing.Config{}, nil)
+	p.run(t, billing.Config{}, nil)
+	var admitted, refused atomic.Int64
+	var wg sync.WaitGroup
+	for n := range 50 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), soon)
+			defer cancel()
+			switch a, err := p.bus.Hold(ctx, p.hold(n, 100)); {
+			case err != nil:
+				t.Error(err)
+			case a.Code == "":
+				admitted.Add(1)
+				if err := p.bus.RecordUsage(p.usage(n, 100)); err != nil {
+					t.Error(err)
+				}
+			case a.Code == fault.NoFunds:
+				refused.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 10, admitted.Load())
+	require.EqualValues(t, 40, refused.Load())
+	p.settled(t, 0)
+}
+
+func TestEdgesHearOfKeysAndFunds(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, 0)
+	require.NoError(t, p.bus.PutPrincipal(t.Context(), hashOf("gone"), bus.Principal{Account: "x", Key: "y"}))
+	p.run(t, billing.Config{}, nil)
+	require.Equal(t, &bus.Principal{Account: p.account, Key: p.key, Models: []string{"m"}}, p.board.key(p.hash))
+	require.Eventually(t, func() bool { return p.board.key(hashOf("gone")) == nil }, soon, check, "a stale key is taken off")
+	isEmpty := func(want bool) func() bool {
+		return func() bool {
+			empty, known := p.board.empty(p.account)
+			return known && empty == want
+		}
+	}
+	require.Eventually(t, isEmpty(true), soon, check)
+	_, err := p.admin.Credit(t.Context(), billing.Credit{Account: p.account, Micro: 100, Cause: "c"})
+	require.NoError(t, err)
+	require.Eventually(t, isEmpty(false), soon, check)
+	p.ask(t, p.hold(1, 100))
+	require.Eventually(t, isEmpty(true), soon, check)
+	require.NoError(t, p.bus.RecordUsage(p.usage(1, 40)))
+	require.Eventually(t, isEmpty(false), soon, check)
+
+	_, secret, err := p.admin.CreateKey(t.Context(), p.account, billing.KeyOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return p.board.key(hashOf(secret)) != nil }, time.Second, check)
+	require.NoError(t, p.admin.RevokeKey(t.Context(), p.key))
+	require.Eventually(t, func() bool { return p.board.key(p.hash) == nil }, time.Second, check, "revoked within a second")
+	require.Equal(t, fault.Unauthorized, p.ask(t, p.hold(2, 1)).Code)
+	require.NoError(t, p.admin.CloseAccount(t.Context(), p.account))
+	require.Eventually(t, func() bool { return p.board.key(hashOf(secret)) == nil }, time.Second, check)
+}
+
+func TestTheProjectionSurvivesLostConnections(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, 1000)
+	p.run(t, billing.Config{}, nil)
+	p.cut(t)
+	require.NoError(t, p.admin.RevokeKey(t.Context(), p.key))
+	require.Eventually(t, func() bool { return p.board.key(p.hash) == nil }, soon, check)
+}
+
+func TestLostConnectionsBookNothingTwiceAndLoseNothing(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, 100_000)
+	p.run(t, billing.Config{}, nil)
+	const jobs = 200
+	var wg sync.WaitGroup
+	for n := range jobs {
+		wg.Go(func() {
+			// A hold that is not answered in time may stand or not; the usage
+			// event ends it either way.
+			ctx, cancel := context.WithTimeout(t.Context(), soon)
+			defer cancel()
+			_, _ = p.bus.Hold(ctx, p.hold(n, 200))
+			if err := p.bus.RecordUsage(p.usage(n, 100)); err != nil {
+				t.Error(err)
+			}
+		})
+		if n%40 == 20 {
+			p.cut(t)
+		}
+	}
+	wg.Wait()
+	p.settled(t, 100_000-jobs*100)
+}
+
+// cut ends every connection of the service to the database.
+func (p *place) cut(t *testing.T) {
+	t.Helper()
+	pool := pgtest.Open(t, pg.Config{DSN: p.dsn, Name: "cutter", Conns: 1})
+	_, err := pool.Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name in ('billing holds', 'billing books', 'billing accounts')")
+	require.NoError(t, err)
+}
+
+func TestAReportSettlesTheJobOfADeadEdge(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, 1000)
+	p.run(t, billing.Config{}, nil)
+	p.ask(t, p.hold(1, 400))
+	require.NoError(t, p.bus.WriteReport(bus.Report{
+		Job: job(1), Attempt: 1, Worker: "w", Model: "m", Orphan: true, Outcome: pricing.Left,
+		Tokens: llm.Usage{Prompt: 10, Completion: 5}, Time: time.Now(),
+	}))
+	p.settled(t, 970)
+}
+
+func TestHoldsThatRanOutAreSettledByReportOrGivenBack(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, 1000)
+	var late atomic.Int64
+	clock := func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
+	p.run(t, billing.Config{SweepEvery: 20 * time.Millisecond}, clock)
+	p.run(t, billing.Config{SweepEvery: 20 * time.Millisecond}, clock)
+	for n := range 4 {
+		require.Empty(t, p.ask(t, p.hold(n, 100)).Code)
+	}
+	for n, o := range []pricing.Outcome{pricing.Finished, pricing.Left, pricing.Failed} {
+		require.NoError(t, p.bus.WriteReport(bus.Report{
+			Job: job(n), Attempt: 1, Worker: "w", Model: "m", Outcome: o, Tokens: llm.Usage{Prompt: 10}, Time: time.Now(),
+		}))
+	}
+	require.Eventually(t, func() bool {
+		r, err := p.bus.ReportOf(t.Context(), job(2))
+		return err == nil && r != nil
+	}, soon, check)
+	late.Store(int64(2 * time.Hour))
+	p.settled(t, 980)
+	// Too late: the job has ended.
+	require.NoError(t, p.bus.RecordUsage(p.usage(3, 50)))
+	require.NoError(t, p.bus.RecordUsage(p.usage(9, 30)))
+	p.settled(t, 950)
+}
+
+func TestNoPasswordIsTold(t *testing.T) {
+	t.Parallel()
+	err := billing.Run(t.Context(), billing.Config{DatabaseURL: "postgres://me:hunter2@127.0.0.1:1/x?connect_timeout=1"}, billing.Deps{Log: slog.New(slog.DiscardHandler)})
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "hunter2")
+	err = billing.Run(t.Context(), billing.Config{DatabaseURL: "postgres://me:hunter2@[bad"}, billing.Deps{Log: slog.New(slog.DiscardHandler)})
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "hunter2")
+	require.Error(t, billing.Run(t.Context(), billing.Config{SweepEvery: -1}, billing.Deps{}))
+}

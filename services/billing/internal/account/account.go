@@ -1,0 +1,280 @@
+// Package account owns customers and their keys, and tells edges of them: the
+// key projection on the bus is written here and nowhere else. Money is package
+// ledger's.
+//
+// The invariant: a key's secret exists in the answer of CreateKey and in the
+// customer's hands; the database has its SHA-256 and a short prefix, the bus
+// the hash. What the bus says follows the database within moments, whoever
+// changed it, and is made equal to it at every start.
+//
+// To add a property of keys that edges must know, add the column in a
+// migration, the field in bus.Principal, and the column to the key_changed
+// trigger so that its change is heard.
+package account
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/money"
+	"github.com/engy-ai/engy/pkg/pg"
+	"github.com/engy-ai/engy/services/billing/internal/account/dbsqlc"
+)
+
+// SecretPrefix begins every inference key.
+const SecretPrefix = "sk-engy-"
+
+const (
+	secretBytes    = 32
+	idBytes        = 10
+	shownChars     = len(SecretPrefix) + 4
+	nameBytesMax   = 200
+	modelsMax      = 200
+	modelBytesMax  = 256
+	pageRows       = 500
+	secretCharsMin = len(SecretPrefix) + 8
+)
+
+// Store reads and writes accounts and keys.
+type Store struct{ pool *pgxpool.Pool }
+
+// NewStore works on a pool whose connections have taken on the service's role.
+func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+
+// Account is a customer.
+type Account struct {
+	ID        string
+	Name      string
+	Retain    bool
+	CreatedAt time.Time
+	// ClosedAt is nil while the account is open.
+	ClosedAt *time.Time
+	// Micro is what the account owns; Held of it is set aside by OpenHolds jobs.
+	Micro     money.Micro
+	Held      money.Micro
+	OpenHolds int64
+	// ConcurrentMax limits the jobs under way; nil means no limit.
+	ConcurrentMax *int64
+}
+
+// Key is an inference key without its secret.
+type Key struct {
+	ID      string
+	Account string
+	// Shown is the beginning of the secret, for people to tell keys apart.
+	Shown  string
+	Name   string
+	Models []string
+	// SpendMax limits what the key may spend in all, ConcurrentMax the jobs
+	// under way; nil means no limit.
+	SpendMax      *money.Micro
+	ConcurrentMax *int64
+	Spent         money.Micro
+	Held          money.Micro
+	OpenHolds     int64
+	CreatedAt     time.Time
+	// RevokedAt is nil while the key is good.
+	RevokedAt *time.Time
+}
+
+// KeyOptions are what a new key may do.
+type KeyOptions struct {
+	Name          string
+	Models        []string
+	SpendMax      *money.Micro
+	ConcurrentMax *int64
+}
+
+// CreateAccount makes an account without money. The name must be new.
+func (s *Store) CreateAccount(ctx context.Context, name string, concurrentMax *int64) (Account, error) {
+	if name == "" || len(name) > nameBytesMax || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+		return Account{}, fault.At("name", fmt.Sprintf("name must have 1 to %d bytes", nameBytesMax))
+	}
+	var a Account
+	err := pg.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		q := dbsqlc.New(tx)
+		row, err := q.CreateAccount(ctx, newID("acct"), name)
+		if err != nil {
+			return err
+		}
+		a = Account{ID: row.ID, Name: row.Name, Retain: row.Retain, CreatedAt: row.CreatedAt, ConcurrentMax: concurrentMax}
+		return q.CreateBalance(ctx, row.ID, concurrentMax)
+	})
+	if err != nil {
+		return Account{}, fmt.Errorf("account %q: %w", name, err)
+	}
+	return a, nil
+}
+
+// Account finds an account by id or name; a coded NotFound when there is none.
+func (s *Store) Account(ctx context.Context, idOrName string) (Account, error) {
+	r, err := dbsqlc.New(s.pool).GetAccount(ctx, idOrName)
+	if err != nil {
+		return Account{}, fmt.Errorf("account %q: %w", idOrName, pg.Translate(err))
+	}
+	return fromDBAccount(dbsqlc.ListAccountsRow(r)), nil
+}
+
+// Accounts lists all accounts, ordered by id.
+func (s *Store) Accounts(ctx context.Context) ([]Account, error) {
+	var all []Account
+	after := ""
+	for {
+		rows, err := dbsqlc.New(s.pool).ListAccounts(ctx, after, pageRows)
+		if err != nil {
+			return nil, fmt.Errorf("accounts: %w", pg.Translate(err))
+		}
+		for _, r := range rows {
+			all = append(all, fromDBAccount(r))
+			after = r.ID
+		}
+		if len(rows) < pageRows {
+			return all, nil
+		}
+	}
+}
+
+// CloseAccount revokes all keys of an account and takes no new ones. Money and
+// history stay. Closing twice is fine.
+func (s *Store) CloseAccount(ctx context.Context, id string) error {
+	if _, err := s.Account(ctx, id); err != nil {
+		return err
+	}
+	if _, err := dbsqlc.New(s.pool).CloseAccount(ctx, id); err != nil {
+		return fmt.Errorf("account %s: %w", id, pg.Translate(err))
+	}
+	return nil
+}
+
+// CreateKey makes a key and gives its secret, this once.
+func (s *Store) CreateKey(ctx context.Context, account string, o KeyOptions) (id, secret string, err error) {
+	raw := make([]byte, secretBytes)
+	rand.Read(raw)
+	secret = SecretPrefix + base64.RawURLEncoding.EncodeToString(raw)
+	id, err = s.ImportKey(ctx, account, secret, o)
+	if err != nil {
+		return "", "", err
+	}
+	return id, secret, nil
+}
+
+// ImportKey files a key whose secret is known already. The same secret for the
+// same account again gives the same key.
+func (s *Store) ImportKey(ctx context.Context, account, secret string, o KeyOptions) (id string, err error) {
+	if err := o.check(secret); err != nil {
+		return "", err
+	}
+	hash := HashOf(secret)
+	models := o.Models
+	if models == nil {
+		models = []string{}
+	}
+	var spendMax *int64
+	if o.SpendMax != nil {
+		m := int64(*o.SpendMax)
+		spendMax = &m
+	}
+	q := dbsqlc.New(s.pool)
+	id, err = q.CreateKey(ctx, dbsqlc.CreateKeyParams{
+		ID: newID("key"), AccountID: account, Hash: hash[:], Prefix: secret[:shownChars], Name: o.Name,
+		Models: models, SpendMaxMicro: spendMax, ConcurrentMax: o.ConcurrentMax,
+	})
+	switch {
+	case err == nil:
+		return id, nil
+	case errors.Is(err, pgx.ErrNoRows):
+		return "", fmt.Errorf("key of %s: %w", account, fault.New(fault.NotFound, "no such open account"))
+	case pg.Violates(err, "keys_hash_key"):
+		row, err := q.GetKeyByHash(ctx, hash[:])
+		if err == nil && row.AccountID == account && row.RevokedAt == nil {
+			return row.ID, nil
+		}
+		return "", fmt.Errorf("key of %s: %w", account, fault.New(fault.Invalid, "this secret was used before"))
+	}
+	return "", fmt.Errorf("key of %s: %w", account, pg.Translate(err))
+}
+
+func (o KeyOptions) check(secret string) error {
+	switch {
+	case !regexp.MustCompile(`^` + SecretPrefix + `[A-Za-z0-9_-]{8,200}$`).MatchString(secret):
+		return fault.At("secret", fmt.Sprintf("secret must be %s and at least %d letters, digits, - or _", SecretPrefix, secretCharsMin-len(SecretPrefix)))
+	case len(o.Name) > nameBytesMax || !utf8.ValidString(o.Name) || strings.ContainsRune(o.Name, 0):
+		return fault.At("name", "name is too long or not text")
+	case len(o.Models) > modelsMax:
+		return fault.At("models", "too many models")
+	case o.SpendMax != nil && *o.SpendMax < 0:
+		return fault.At("spend_max", "spending limit is negative")
+	case o.ConcurrentMax != nil && *o.ConcurrentMax < 1:
+		return fault.At("concurrent_max", "concurrency limit is less than one")
+	}
+	for _, m := range o.Models {
+		if m == "" || len(m) > modelBytesMax || !utf8.ValidString(m) || strings.ContainsRune(m, 0) {
+			return fault.At("models", "a model id is empty, too long or not text")
+		}
+	}
+	return nil
+}
+
+// Keys lists the keys of an account, revoked ones too.
+func (s *Store) Keys(ctx context.Context, account string) ([]Key, error) {
+	rows, err := dbsqlc.New(s.pool).ListKeys(ctx, account)
+	if err != nil {
+		return nil, fmt.Errorf("keys of %s: %w", account, pg.Translate(err))
+	}
+	keys := make([]Key, 0, len(rows))
+	for _, r := range rows {
+		keys = append(keys, fromDBKey(r))
+	}
+	return keys, nil
+}
+
+// RevokeKey ends a key. Edges hear of it at once. Revoking twice is a coded
+// NotFound.
+func (s *Store) RevokeKey(ctx context.Context, id string) error {
+	if _, err := dbsqlc.New(s.pool).RevokeKey(ctx, id); err != nil {
+		return fmt.Errorf("key %s: %w", id, pg.Translate(err))
+	}
+	return nil
+}
+
+// HashOf is what a secret is filed and compared by.
+func HashOf(secret string) [sha256.Size]byte { return sha256.Sum256([]byte(secret)) }
+
+func newID(kind string) string {
+	b := make([]byte, idBytes)
+	rand.Read(b)
+	return kind + "-" + hex.EncodeToString(b)
+}
+
+func fromDBAccount(r dbsqlc.ListAccountsRow) Account {
+	return Account{
+		ID: r.ID, Name: r.Name, Retain: r.Retain, CreatedAt: r.CreatedAt, ClosedAt: r.ClosedAt,
+		Micro: money.Micro(r.BalanceMicro), Held: money.Micro(r.HeldMicro), OpenHolds: r.OpenHolds, ConcurrentMax: r.ConcurrentMax,
+	}
+}
+
+func fromDBKey(r dbsqlc.ListKeysRow) Key {
+	k := Key{
+		ID: r.ID, Account: r.AccountID, Shown: r.Prefix, Name: r.Name, Models: r.Models, ConcurrentMax: r.ConcurrentMax,
+		Spent: money.Micro(r.SpentMicro), Held: money.Micro(r.HeldMicro), OpenHolds: r.OpenHolds,
+		CreatedAt: r.CreatedAt, RevokedAt: r.RevokedAt,
+	}
+	if r.SpendMaxMicro != nil {
+		m := money.Micro(*r.SpendMaxMicro)
+		k.SpendMax = &m
+	}
+	return k
+}

@@ -1,0 +1,41 @@
+package billing
+
+import "time"
+
+const (
+	// holdGroupMax is the most holds of one statement.
+	holdGroupMax = 200
+	// holdQueueMax is how many holds may wait for the statement under way; one
+	// more is answered busy. At the rate of a busy server it is a tenth of a
+	// second, well within what an edge waits.
+	holdQueueMax = 2000
+	// holdWait bounds one statement of holds, its repetition included. An edge
+	// waits a second.
+	holdWait = 900 * time.Millisecond
+	// holdTries: a lost connection or a deadlock is worth one more.
+	holdTries = 2
+
+	// usageBatchMax and usageBatchWait are when a batch of usage leaves.
+	usageBatchMax  = 200
+	usageBatchWait = 20 * time.Millisecond
+
+	// sweepEveryDefault is how often expired holds are looked for, sweepBatch
+	// how many at once, sweepLease how long nobody else takes them up.
+	sweepEveryDefault = 5 * time.Second
+
+	sweepBatch = 200
+	sweepLease = time.Minute
+	// sweepGrace is how long after its end a hold is left to a usage event that
+	// may still be on its way.
+	sweepGrace = 10 * time.Second
+	// sweepWait bounds one round.
+	sweepWait = 30 * time.Second
+
+	// holdOverdue is when an open hold that ran out is a finding: the sweeper
+	// has had many rounds for it.
+	holdOverdue = 5 * time.Minute
+
+	// The names under which billing reads the bus, the same for all replicas.
+	usageDurable  = "billing"
+	orphanDurable = "billing-orphans"
+)

@@ -1,0 +1,122 @@
+package billing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/services/billing/internal/ledger"
+)
+
+// consumeUsage books usage events in batches. A batch is acknowledged once it
+// is committed, and comes again otherwise: the stream is the retry state.
+func (s *service) consumeUsage(ctx context.Context) error {
+	return s.Bus.Usages(ctx, usageDurable, usageBatchMax, usageBatchWait, func(ctx context.Context, events []bus.UsageEvent) error {
+		ended := make([]ledger.Ended, len(events))
+		for i, e := range events {
+			ended[i] = ledger.ByUsage(e)
+		}
+		return s.settle(ctx, ended)
+	})
+}
+
+// settleOrphans books jobs whose edge died, by the report of the worker that
+// served them.
+func (s *service) settleOrphans(ctx context.Context) error {
+	return s.Bus.Orphans(ctx, orphanDurable, func(ctx context.Context, r bus.Report) error {
+		h, err := s.book.HoldOf(ctx, r.Job)
+		if fault.Is(err, fault.NotFound) {
+			// Settled already: the edge lived longer than it seemed.
+			s.Log.Info("report without an open hold", "job", r.Job, "worker", r.Worker)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		e, err := ledger.ByReport(h, r)
+		if err != nil {
+			s.Log.Error("ALARM: report cannot be priced", "job", r.Job, "worker", r.Worker, "error", err)
+			s.count.alarm(ctx, "report_unpriced", 1)
+			return nil
+		}
+		return s.settle(ctx, []ledger.Ended{e})
+	})
+}
+
+// sweepExpired ends holds that ran out: by the report of their worker when
+// there is one, else by giving them back.
+func (s *service) sweepExpired(ctx context.Context) error {
+	for rest(ctx, cmp.Or(s.sweepEvery, sweepEveryDefault)) {
+		for {
+			n, err := s.sweep(ctx)
+			if err != nil && ctx.Err() == nil {
+				s.Log.Error("sweep not finished, comes again", "error", err)
+				s.count.alarm(ctx, "sweep_failed", 1)
+			}
+			if err != nil || n < sweepBatch {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// sweep ends one batch of holds and tells how many it took up.
+func (s *service) sweep(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepWait)
+	defer cancel()
+	now := s.Clock()
+	holds, err := s.book.Expired(ctx, now.Add(-sweepGrace), sweepLease, sweepBatch)
+	if err != nil {
+		return 0, err
+	}
+	ended := make([]ledger.Ended, 0, len(holds))
+	for _, h := range holds {
+		r, err := s.Bus.ReportOf(ctx, h.Job)
+		if err != nil {
+			// Whether the work was done is not known: not the time to decide.
+			return 0, err
+		}
+		e := ledger.ByExpiry(h, now)
+		if r != nil {
+			if e, err = ledger.ByReport(h, *r); err != nil {
+				return 0, err
+			}
+		}
+		ended = append(ended, e)
+	}
+	if len(ended) == 0 {
+		return 0, nil
+	}
+	return len(ended), s.settle(ctx, ended)
+}
+
+// settle books and raises the alarms.
+func (s *service) settle(ctx context.Context, ended []ledger.Ended) error {
+	bookings, err := s.book.Settle(ctx, ended)
+	if err != nil {
+		s.count.alarm(ctx, "settlement_failed", int64(len(ended)))
+		return fmt.Errorf("batch of %d: %w", len(ended), err)
+	}
+	for i, b := range bookings {
+		s.count.settlement(ctx, string(ended[i].Source), b.Verdict.String())
+		switch b.Verdict {
+		case ledger.Booked, ledger.Repeated:
+		default:
+			s.Log.Error("ALARM: end of job not booked", "job", b.Job, "source", ended[i].Source, "verdict", b.Verdict.String(), "account", ended[i].Usage.Account)
+			s.count.alarm(ctx, b.Verdict.String(), 1)
+			continue
+		}
+		if b.Doubt != "" {
+			s.Log.Error("ALARM: end of job doubted", "job", b.Job, "source", ended[i].Source, "doubt", b.Doubt, "charged_micro", b.Charged)
+			s.count.alarm(ctx, "doubt", 1)
+		}
+		if b.Shortfall > 0 {
+			s.Log.Error("ALARM: charge not covered", "job", b.Job, "account", ended[i].Usage.Account, "charged_micro", b.Charged, "shortfall_micro", b.Shortfall)
+			s.count.alarm(ctx, "shortfall", 1)
+		}
+	}
+	return nil
+}
