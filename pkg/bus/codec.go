@@ -2,9 +2,11 @@ package bus
 
 import (
 	"bytes"
+	"context"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/engy-ai/engy/pkg/fault"
 )
@@ -47,4 +49,19 @@ func unpack(raw []byte, head any) ([]byte, error) {
 		return nil, fault.New(fault.Invalid, "message has no head")
 	}
 	return raw[i+1:], Unmarshal(raw[:i], head)
+}
+
+// Traceparent writes the span of ctx in W3C form, empty when there is none.
+func Traceparent(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier.Get("traceparent")
+}
+
+// WithTraceparent gives a context whose spans belong to a travelled trace.
+func WithTraceparent(ctx context.Context, traceparent string) context.Context {
+	if traceparent == "" {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
 }

@@ -1,0 +1,50 @@
+package edge
+
+import (
+	"errors"
+	"time"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
+)
+
+// Config is an edge's configuration, read from the environment under EDGE_.
+type Config struct {
+	// Listen is the HTTP address; port 0 picks a free one.
+	Listen string `env:"LISTEN" envDefault:":8080"`
+	// Region is where this edge stands: eu, us, cn, apac or other.
+	Region string `env:"REGION" envDefault:"us"`
+	// Deadline is how long one request may take in all.
+	Deadline time.Duration `env:"DEADLINE" envDefault:"30m"`
+	// HoldGrace is how much longer a hold lives than its request may take.
+	HoldGrace time.Duration `env:"HOLD_GRACE" envDefault:"1m"`
+	// KeepAlive is after how much silence a stream is written to.
+	KeepAlive time.Duration `env:"KEEP_ALIVE" envDefault:"12s"`
+	// ClaimWait is how long a request waits for a worker before it gets 429.
+	ClaimWait time.Duration `env:"CLAIM_WAIT" envDefault:"2s"`
+	// Grace is how long open streams may go on after a stop signal.
+	Grace time.Duration `env:"GRACE" envDefault:"30s"`
+}
+
+// Validate reports all problems at once.
+func (c Config) Validate() error {
+	var problems []error
+	if c.Listen == "" {
+		problems = append(problems, fault.New(fault.Invalid, "EDGE_LISTEN is empty"))
+	}
+	if !bus.KnownRegion(c.Region) {
+		problems = append(problems, fault.New(fault.Invalid, "EDGE_REGION must be eu, us, cn, apac or other"))
+	}
+	for name, d := range map[string]time.Duration{
+		"EDGE_DEADLINE": c.Deadline, "EDGE_HOLD_GRACE": c.HoldGrace,
+		"EDGE_KEEP_ALIVE": c.KeepAlive, "EDGE_CLAIM_WAIT": c.ClaimWait, "EDGE_GRACE": c.Grace,
+	} {
+		if d <= 0 {
+			problems = append(problems, fault.New(fault.Invalid, name+" must be positive"))
+		}
+	}
+	if c.KeepAlive > 15*time.Second {
+		problems = append(problems, fault.New(fault.Invalid, "EDGE_KEEP_ALIVE must be at most 15s"))
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,174 @@
+// Package edge is the HTTP side of the platform: it checks keys, turns a wire
+// request into a job, lets a worker claim it, turns what comes back into the
+// same wire protocol, and records what was used. It keeps no state that another
+// edge cannot rebuild. Money is billing's, engines are the worker's; a wire
+// protocol is a folder under internal/codec.
+package edge
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/catalog"
+	"github.com/engy-ai/engy/pkg/pricing"
+	"github.com/engy-ai/engy/services/edge/internal/admit"
+	"github.com/engy-ai/engy/services/edge/internal/auth"
+	"github.com/engy-ai/engy/services/edge/internal/codec"
+	"github.com/engy-ai/engy/services/edge/internal/codec/openai"
+	"github.com/engy-ai/engy/services/edge/internal/fleet"
+	"github.com/engy-ai/engy/services/edge/internal/httpapi"
+	"github.com/engy-ai/engy/services/edge/internal/offer"
+)
+
+// Deps is what an edge shares with the process that runs it.
+type Deps struct {
+	Bus     *bus.Bus
+	Log     *slog.Logger
+	Catalog catalog.Catalog
+	Rates   pricing.List
+	// Ready is called with the address once requests are taken; it may be nil.
+	Ready func(addr net.Addr)
+}
+
+type edge struct {
+	cfg       Config
+	bus       *bus.Bus
+	log       *slog.Logger
+	catalog   catalog.Catalog
+	rates     pricing.List
+	keys      *auth.Keys
+	fleet     *fleet.Fleet
+	desk      *offer.Desk
+	admission admit.Config
+	// exchanges counts the work that outlives a handler.
+	exchanges sync.WaitGroup
+}
+
+// Run serves until ctx ends, then drains: readiness ends at once, streams may
+// go on for the grace, and what is left gets an error of its dialect.
+func Run(ctx context.Context, cfg Config, d Deps) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	e := &edge{cfg: cfg, bus: d.Bus, log: d.Log, catalog: d.Catalog, rates: d.Rates, keys: auth.New(), fleet: fleet.New(time.Now)}
+	e.desk = offer.New(bus.NewID(), d.Bus, offer.Config{
+		ClaimWait: cfg.ClaimWait, Again: OfferAgain, Quiet: WorkerQuiet, ProbeWait: ProbeWait,
+		Attempts: AttemptsMax, QueueBytes: ClientQueueBytes, AnswerBytes: AnswerBytesMax,
+	}, e.fleet.End, e.fleet.Ended, d.Log)
+	e.admission = admit.Config{
+		Catalog: d.Catalog, Rates: d.Rates, Live: e.live, Deadline: cfg.Deadline, HoldGrace: cfg.HoldGrace,
+	}
+
+	// The bus side outlives the HTTP side: jobs under way still need it.
+	back, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, back := errgroup.WithContext(back)
+	var ready sync.WaitGroup
+	ready.Add(4)
+	watch := func(f func(ready func()) error) {
+		once := sync.OnceFunc(ready.Done)
+		group.Go(func() error {
+			defer once()
+			return f(once)
+		})
+	}
+	watch(func(ok func()) error { return e.bus.WatchPrincipals(back, ok, e.keys.Change) })
+	watch(func(ok func()) error { return e.bus.WatchFunds(back, ok, e.keys.Funds) })
+	watch(func(ok func()) error { return e.bus.WatchFleet(back, ok, e.fleet.Beat, e.fleet.Left) })
+	watch(func(ok func()) error { return e.bus.Own(back, e.desk.Name(), e.desk, ok) })
+	group.Go(func() error { return e.desk.Watch(back) })
+	group.Go(func() error { return e.prune(back) })
+	ready.Wait()
+
+	api, err := httpapi.New(httpapi.Config{
+		Listen: cfg.Listen, BodyBytesMax: BodyBytesMax, HeaderBytesMax: HeaderBytesMax,
+		KeepAlive: cfg.KeepAlive, Grace: cfg.Grace, RequestsMax: RequestsMax,
+	}, httpapi.Deps{
+		Codecs: codec.Text(), Fallback: codec.Fallback(), Check: e.keys.Check, Open: e.open,
+		Models: e.models, NewID: newID, Healthy: e.bus.Connected, Log: d.Log, Ready: d.Ready,
+	})
+	if err != nil {
+		return err
+	}
+	group.Go(func() error {
+		defer stop()
+		// When the bus side ends first, there is nothing left to serve with.
+		front, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(back, cancel)()
+		err := api.Serve(front)
+		e.exchanges.Wait()
+		return err
+	})
+	return group.Wait()
+}
+
+func (e *edge) prune(ctx context.Context) error {
+	tick := time.NewTicker(bus.HeartbeatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			e.fleet.Prune()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (e *edge) live(model string) (admit.Live, bool) {
+	l, ok := e.fleet.Model(model)
+	return admit.Live{
+		Modalities: l.Modalities,
+		Place: func(class bus.Class, media []string, allowed func(string) bool) (string, bool) {
+			return e.fleet.Region(fleet.Need{Model: model, Class: class, Modalities: media, Allowed: allowed}, e.cfg.Region)
+		},
+	}, ok
+}
+
+func (e *edge) need(a *admit.Admission) fleet.Need {
+	return fleet.Need{Model: a.Model.ID, Class: a.Ticket.Class, Modalities: a.Media, Allowed: a.Allowed}
+}
+
+// models lists what is served now: catalogue rows with a price and at least
+// one live worker.
+func (e *edge) models() []openai.Model {
+	var rows []openai.Model
+	for _, m := range e.catalog.Models() {
+		rates, priced := e.rates.Of(m.ID)
+		live, served := e.fleet.Model(m.ID)
+		if !priced || !served || m.Kind != catalog.Text {
+			continue
+		}
+		rows = append(rows, openai.Model{
+			ID: m.ID, Object: "model", Created: m.Created, OwnedBy: m.OwnedBy,
+			InputModalities: ordered(live.Modalities), OutputModalities: m.OutputModalities,
+			ContextLength: m.Window, MaxModelLen: m.Window, MaxOutputTokens: m.MaxOutput,
+			Regions: live.Regions, Features: live.Features,
+			Pricing: openai.Pricing{
+				Prompt: rates.Input.PerToken(), Completion: rates.Output.PerToken(),
+				Request: "0", Image: "0", InputCacheRead: rates.CachedInput.PerToken(),
+			},
+		})
+	}
+	return rows
+}
+
+// ordered lists modalities in the catalogue's order.
+func ordered(have []string) []string {
+	var out []string
+	for _, m := range catalog.Modalities() {
+		for _, h := range have {
+			if h == m {
+				out = append(out, m)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,229 @@
+// Package admit decides whether a request may run, and turns it into a ticket,
+// a body and a hold. It is pure: what it knows of the fleet is handed in. Keys
+// are checked before it, money after it. To add a check, add a step; its place
+// in the order decides which error a caller sees first.
+package admit
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/catalog"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/pkg/money"
+	"github.com/engy-ai/engy/pkg/pricing"
+)
+
+const (
+	// CharsPerToken and BaseTokens make the estimate of a prompt: characters
+	// divided by the first, plus the second.
+	CharsPerToken = 4
+	BaseTokens    = 16
+	// MediaTokens is what each media part adds to the hold.
+	MediaTokens = 1024
+	// OutputMin is the least output that a thin balance is stretched to.
+	OutputMin = 256
+)
+
+// Live is what the fleet offers for a model now.
+type Live struct {
+	Modalities []string
+	// Place picks a region for a class among the allowed ones.
+	Place func(class bus.Class, media []string, allowed func(region string) bool) (string, bool)
+}
+
+// Config is what admission works with.
+type Config struct {
+	Catalog catalog.Catalog
+	Rates   pricing.List
+	// Live tells what the fleet offers for a model; false when nobody serves it.
+	Live func(model string) (Live, bool)
+	// Deadline is how long a request may take in all; HoldGrace is how much
+	// longer its hold lives.
+	Deadline  time.Duration
+	HoldGrace time.Duration
+}
+
+// Admission is a request that may run.
+type Admission struct {
+	Request *llm.Request
+	Model   catalog.Model
+	Rates   pricing.Rates
+	Ticket  bus.Ticket
+	Hold    bus.Hold
+	// Media lists the modalities beside text that the request holds.
+	Media []string
+	// Allowed tells which regions may serve, on every attempt.
+	Allowed func(region string) bool
+}
+
+// BareModel strips what callers may put around a model's id: a vendor in front
+// and the context hint of some clients behind.
+func BareModel(spelling string) string {
+	if i := strings.LastIndexByte(spelling, '/'); i >= 0 {
+		// Only one leading segment is a vendor; more is somebody's path.
+		if strings.IndexByte(spelling, '/') != i {
+			return spelling
+		}
+		spelling = spelling[i+1:]
+	}
+	return strings.TrimSuffix(spelling, "[1m]")
+}
+
+// Decide admits a request or says why not. The request's Model and MaxTokens
+// become what will be used.
+func (c Config) Decide(req *llm.Request, p bus.Principal, job string, now time.Time) (*Admission, error) {
+	a := &Admission{Request: req}
+	live, err := c.model(a, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.media(a, live); err != nil {
+		return nil, err
+	}
+	region, err := c.place(a, live)
+	if err != nil {
+		return nil, err
+	}
+	tokens, set, err := c.window(a)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.price(tokens, set); err != nil {
+		return nil, err
+	}
+	a.Ticket = bus.Ticket{
+		Job: job, Region: region, Model: a.Model.ID,
+		Class: bus.ClassOf(req.Policy.ZDR, req.Policy.Proof), PromptTokens: tokens,
+		Deadline: now.Add(c.Deadline),
+	}
+	a.Hold.Job, a.Hold.Account, a.Hold.Key = job, p.Account, p.Key
+	a.Hold.Model, a.Hold.Rates = a.Model.ID, a.Rates
+	a.Hold.Expires = now.Add(c.Deadline + c.HoldGrace)
+	return a, nil
+}
+
+func (c Config) model(a *Admission, p bus.Principal) (Live, error) {
+	req := a.Request
+	notFound := fault.New(fault.NotFound, fmt.Sprintf("model '%s' not found", printable(req.Spelling)))
+	row, ok := c.Catalog.Find(BareModel(req.Spelling))
+	if !ok || row.Kind != catalog.Text {
+		return Live{}, notFound
+	}
+	rates, ok := c.Rates.Of(row.ID)
+	if !ok {
+		return Live{}, notFound
+	}
+	if len(p.Models) > 0 && !slices.Contains(p.Models, row.ID) {
+		return Live{}, fault.New(fault.Forbidden, "this key may not use model '"+row.ID+"'")
+	}
+	live, ok := c.Live(row.ID)
+	if !ok {
+		return Live{}, notFound
+	}
+	req.Model, a.Model, a.Rates = row.ID, row, rates
+	return live, nil
+}
+
+// printable keeps what a caller made up short and in one line.
+func printable(s string) string {
+	if len(s) > 80 {
+		s = s[:80] + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func (c Config) media(a *Admission, live Live) error {
+	for i := range a.Request.Items {
+		for _, p := range a.Request.Items[i].Parts {
+			if p.Media == nil || slices.Contains(a.Media, p.Media.Kind) {
+				continue
+			}
+			if !slices.Contains(live.Modalities, p.Media.Kind) {
+				return fault.At("messages", "model '"+a.Model.ID+"' does not take "+p.Media.Kind+" input")
+			}
+			a.Media = append(a.Media, p.Media.Kind)
+		}
+	}
+	return nil
+}
+
+func (c Config) place(a *Admission, live Live) (string, error) {
+	pol := a.Request.Policy
+	for field, list := range map[string][]string{"provider.region_only": pol.RegionOnly, "provider.region_exclude": pol.RegionExclude} {
+		for _, r := range list {
+			if !bus.KnownRegion(r) {
+				return "", fault.At(field, field+" holds an unknown region; known are "+strings.Join(bus.Regions(), ", "))
+			}
+		}
+	}
+	a.Allowed = func(region string) bool {
+		return (len(pol.RegionOnly) == 0 || slices.Contains(pol.RegionOnly, region)) &&
+			!slices.Contains(pol.RegionExclude, region)
+	}
+	region, ok := live.Place(bus.ClassOf(pol.ZDR, pol.Proof), a.Media, a.Allowed)
+	if !ok {
+		return "", fault.New(fault.NoWorker, "no worker of model '"+a.Model.ID+"' meets the provider requirements")
+	}
+	return region, nil
+}
+
+// window checks the prompt against the model's window and settles the output
+// limit. It gives the estimate, and whether the caller set a limit.
+func (c Config) window(a *Admission) (tokens int64, set bool, err error) {
+	req, row := a.Request, a.Model
+	chars, media := req.Chars()
+	tokens = int64(chars)/CharsPerToken + BaseTokens
+	if tokens > row.Window {
+		return 0, false, fault.At("messages", "prompt is "+strconv.FormatInt(tokens, 10)+
+			" tokens, which exceeds the model's context window of "+strconv.FormatInt(row.Window, 10)+"; reduce the prompt")
+	}
+	room := row.Window - tokens
+	if room < 1 {
+		return 0, false, fault.At("messages", "prompt of "+strconv.FormatInt(tokens, 10)+
+			" tokens leaves no room in the model's context window of "+strconv.FormatInt(row.Window, 10)+"; reduce the prompt")
+	}
+	set = req.MaxTokens > 0
+	if !set {
+		req.MaxTokens = row.MaxOutput
+	}
+	req.MaxTokens = min(req.MaxTokens, row.MaxOutput, room)
+	return tokens + int64(media)*MediaTokens, set, nil
+}
+
+func (a *Admission) price(tokens int64, set bool) error {
+	full, err := pricing.Ceiling(a.Rates, tokens, a.Request.MaxTokens)
+	if err != nil {
+		return fmt.Errorf("price of %s: %w", a.Model.ID, err)
+	}
+	floor := full
+	if !set {
+		if floor, err = pricing.Ceiling(a.Rates, tokens, min(OutputMin, a.Request.MaxTokens)); err != nil {
+			return fmt.Errorf("price of %s: %w", a.Model.ID, err)
+		}
+	}
+	// A hold is never zero: the database counts holds to bound concurrency.
+	a.Hold.Micro, a.Hold.FloorMicro = max(1, full), max(1, floor)
+	return nil
+}
+
+// Stretch lowers the output limit to what a smaller hold covers.
+func (a *Admission) Stretch(held money.Micro) {
+	prompt, err := pricing.Ceiling(a.Rates, a.Ticket.PromptTokens, 0)
+	if err != nil || a.Rates.Output == 0 || held < prompt {
+		return
+	}
+	// What rounding may add is left out of what is spent.
+	covered := int64(held-prompt-1) * 1_000_000 / int64(a.Rates.Output)
+	a.Request.MaxTokens = max(1, min(a.Request.MaxTokens, covered))
+}

@@ -1,0 +1,298 @@
+package openai
+
+import (
+	"io"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+)
+
+// idDigits is how much of the request id an answer's own id shows.
+const idDigits = 24
+
+// Encode gives the sink that writes a chat completion.
+func (c Codec) Encode(w io.Writer, req *llm.Request, id string, created int64) llm.Sink {
+	a := answer{w: w, req: req, id: id, created: created}
+	if req.Stream {
+		s := &stream{answer: a, codec: c}
+		s.head = a.head(nil, "chat.completion.chunk")
+		return s.add
+	}
+	var fold llm.Fold
+	return func(e llm.Event) error {
+		if err := fold.Add(e); err != nil || !e.Last() {
+			return err
+		}
+		r, err := fold.Response()
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(a.whole(r))
+		return err
+	}
+}
+
+type answer struct {
+	w       io.Writer
+	req     *llm.Request
+	id      string
+	created int64
+}
+
+// head writes the members that open every object of an answer.
+func (a *answer) head(b []byte, object string) []byte {
+	b = append(b, `{"id":"chatcmpl-`...)
+	b = append(b, a.id[:min(idDigits, len(a.id))]...)
+	b = append(b, `","object":"`...)
+	b = append(b, object...)
+	b = append(b, `","created":`...)
+	b = strconv.AppendInt(b, a.created, 10)
+	b = append(b, `,"model":`...)
+	b = quote(b, a.req.Spelling)
+	return append(b, ',')
+}
+
+// quote appends a JSON string. What is not UTF-8 becomes U+FFFD.
+func quote(b []byte, s string) []byte {
+	b, _ = jsontext.AppendQuote(b, s)
+	return b
+}
+
+// whole writes the answer as one body.
+func (a *answer) whole(r *llm.Response) []byte {
+	b := a.head(nil, "chat.completion")
+	b = append(b, `"choices":[{"index":0,"message":{"role":"assistant","content":`...)
+	if r.Text == "" && len(r.Calls) > 0 {
+		b = append(b, "null"...)
+	} else {
+		b = quote(b, r.Text)
+	}
+	if r.Reasoning != "" {
+		b = quote(append(b, `,"reasoning_content":`...), r.Reasoning)
+	}
+	if len(r.Calls) > 0 {
+		b = append(b, `,"tool_calls":[`...)
+		for i, call := range r.Calls {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = quote(append(b, `{"id":`...), call.ID)
+			b = quote(append(b, `,"type":"function","function":{"name":`...), call.Name)
+			arguments := call.Arguments
+			if blank(arguments) {
+				arguments = "{}"
+			}
+			b = quote(append(b, `,"arguments":`...), arguments)
+			b = append(b, `}}`...)
+		}
+		b = append(b, ']')
+	}
+	b = append(b, `,"refusal":null},"logprobs":`...)
+	if a.req.Logprobs {
+		b = append(b, `{"content":[`...)
+		for i, entries := range r.Logprobs {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, inner(entries)...)
+		}
+		b = append(b, `],"refusal":null}`...)
+	} else {
+		b = append(b, "null"...)
+	}
+	b = append(b, `,"finish_reason":"`...)
+	b = append(b, r.Finish...)
+	b = append(b, `"}],"usage":`...)
+	b = usage(b, r.Usage)
+	b = append(b, ',')
+	b = receipt(b, r.Receipt)
+	return append(b, '}')
+}
+
+// inner strips the brackets of a JSON array.
+func inner(raw []byte) []byte {
+	if len(raw) < 2 {
+		return nil
+	}
+	return raw[1 : len(raw)-1]
+}
+
+func blank(s string) bool {
+	for _, r := range s {
+		if r != ' ' && r != '\n' && r != '\t' && r != '\r' {
+			return false
+		}
+	}
+	return true
+}
+
+func usage(b []byte, u llm.Usage) []byte {
+	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), u.Prompt, 10)
+	b = strconv.AppendInt(append(b, `,"completion_tokens":`...), u.Completion, 10)
+	b = strconv.AppendInt(append(b, `,"total_tokens":`...), u.Prompt+u.Completion, 10)
+	b = strconv.AppendInt(append(b, `,"prompt_tokens_details":{"cached_tokens":`...), u.Cached, 10)
+	b = append(b, '}')
+	if u.Reasoning != nil {
+		b = strconv.AppendInt(append(b, `,"completion_tokens_details":{"reasoning_tokens":`...), *u.Reasoning, 10)
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
+
+func receipt(b []byte, r llm.Receipt) []byte {
+	b = quote(append(b, `"x_engy":{"request_id":`...), r.RequestID)
+	b = append(b, `,"miner":null,"worker":`...)
+	if r.Worker == "" {
+		b = append(b, "null"...)
+	} else {
+		b = quote(b, r.Worker)
+	}
+	b = strconv.AppendInt(append(b, `,"charged_micro":`...), r.ChargedMicro, 10)
+	return append(b, '}')
+}
+
+// stream writes the answer as server-sent events.
+type stream struct {
+	answer
+	codec Codec
+	// head opens every chunk and is built once.
+	head  []byte
+	buf   []byte
+	begun bool
+	calls int
+	// open tells for the newest tool call whether it has arguments yet.
+	argued bool
+}
+
+func (s *stream) add(e llm.Event) error {
+	b := s.buf[:0]
+	switch e.Kind {
+	case llm.Ping:
+		b = append(b, ": keep-alive\n\n"...)
+	case llm.Text:
+		b = s.delta(b, "content", e)
+	case llm.Reasoning:
+		b = s.delta(b, "reasoning_content", e)
+	case llm.ToolCall:
+		b = s.call(b, e)
+	case llm.Done:
+		b = s.done(b, e)
+	case llm.Failed:
+		err := error(fault.New(fault.Internal, "failure without a cause"))
+		if e.Fault != nil {
+			err = e.Fault.Err()
+		}
+		_, body := s.codec.Error(err, s.id)
+		b = append(b, "data: "...)
+		b = append(b, body...)
+		b = append(b, "\n\n"...)
+	}
+	s.buf = b
+	if len(b) == 0 {
+		return nil
+	}
+	_, err := s.w.Write(b)
+	return err
+}
+
+// open begins a chunk up to its delta. The first one names the role.
+func (s *stream) open(b []byte) []byte {
+	b = append(b, "data: "...)
+	b = append(b, s.head...)
+	b = append(b, `"choices":[{"index":0,"delta":{`...)
+	if !s.begun {
+		s.begun = true
+		b = append(b, `"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}`...)
+		b = append(b, "\n\n"...)
+		return s.open(b)
+	}
+	return b
+}
+
+func (s *stream) shut(b []byte, logprobs []byte) []byte {
+	b = append(b, `},"logprobs":`...)
+	if len(logprobs) > 0 && s.req.Logprobs {
+		b = append(b, `{"content":`...)
+		b = append(b, logprobs...)
+		b = append(b, `,"refusal":null}`...)
+	} else {
+		b = append(b, "null"...)
+	}
+	return append(b, ",\"finish_reason\":null}]}\n\n"...)
+}
+
+func (s *stream) delta(b []byte, name string, e llm.Event) []byte {
+	if e.Text == "" && len(e.Logprobs) == 0 {
+		return b
+	}
+	b = s.open(b)
+	b = append(b, '"')
+	b = append(b, name...)
+	b = append(b, `":`...)
+	b = quote(b, e.Text)
+	return s.shut(b, e.Logprobs)
+}
+
+func (s *stream) call(b []byte, e llm.Event) []byte {
+	if e.Call == nil {
+		return b
+	}
+	first := e.Call.Index >= s.calls
+	if first {
+		b = s.settle(b)
+		s.calls, s.argued = e.Call.Index+1, false
+	}
+	s.argued = s.argued || !blank(e.Text)
+	b = s.open(b)
+	b = strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(e.Call.Index), 10)
+	if first {
+		b = quote(append(b, `,"id":`...), e.Call.ID)
+		b = quote(append(b, `,"type":"function","function":{"name":`...), e.Call.Name)
+		b = append(b, ',')
+	} else {
+		b = append(b, `,"function":{`...)
+	}
+	b = quote(append(b, `"arguments":`...), e.Text)
+	return s.shut(append(b, `}}]`...), nil)
+}
+
+// settle gives a call that ended without arguments an empty object, which is
+// what the whole answer shows.
+func (s *stream) settle(b []byte) []byte {
+	if s.calls == 0 || s.argued {
+		return b
+	}
+	s.argued = true
+	b = s.open(b)
+	b = strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(s.calls-1), 10)
+	return s.shut(append(b, `,"function":{"arguments":"{}"}}]`...), nil)
+}
+
+func (s *stream) done(b []byte, e llm.Event) []byte {
+	if e.Finish != llm.Length {
+		b = s.settle(b)
+	}
+	b = s.open(b)
+	b = append(b, `},"logprobs":null,"finish_reason":"`...)
+	b = append(b, e.Finish...)
+	b = append(b, `"}]`...)
+	var u llm.Usage
+	if e.Usage != nil {
+		u = *e.Usage
+	}
+	b = usage(append(b, `,"usage":`...), u)
+	if e.Receipt != nil {
+		b = receipt(append(b, ','), *e.Receipt)
+	}
+	b = append(b, "}\n\n"...)
+	if s.req.IncludeUsage {
+		b = append(b, "data: "...)
+		b = append(b, s.head...)
+		b = usage(append(b, `"choices":[],"usage":`...), u)
+		b = append(b, "}\n\n"...)
+	}
+	return append(b, "data: [DONE]\n\n"...)
+}

@@ -1,0 +1,224 @@
+// Package fleet is the edge's live picture of the workers: who is there, for
+// which model, in which region, with how many free slots. It is fed with
+// heartbeats and decides where a ticket may go. It asks nobody and stores
+// nothing; catalogue rows and prices do not live here.
+package fleet
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/engy-ai/engy/pkg/bus"
+)
+
+// endedLife is how long the id of a dead worker is remembered. Ids are unique
+// for each start of a process, so forgetting one is harmless later.
+const endedLife = time.Hour
+
+// Fleet is safe for concurrent use. Use New.
+type Fleet struct {
+	now    func() time.Time
+	mu     sync.RWMutex
+	models map[string]map[string]*member
+	ended  map[string]time.Time
+}
+
+type member struct {
+	bus.Heartbeat
+	seen time.Time
+}
+
+// New gives an empty picture.
+func New(now func() time.Time) *Fleet {
+	return &Fleet{now: now, models: map[string]map[string]*member{}, ended: map[string]time.Time{}}
+}
+
+// Beat takes a heartbeat. One of a worker that has ended is ignored.
+func (f *Fleet) Beat(h bus.Heartbeat) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, dead := f.ended[h.Worker]; dead {
+		return
+	}
+	m := f.models[h.Model]
+	if m == nil {
+		m = map[string]*member{}
+		f.models[h.Model] = m
+	}
+	m[h.Worker] = &member{Heartbeat: h, seen: f.now()}
+}
+
+// Left takes a worker's model out.
+func (f *Fleet) Left(worker, model string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.remove(worker, model)
+}
+
+func (f *Fleet) remove(worker, model string) {
+	delete(f.models[model], worker)
+	if len(f.models[model]) == 0 {
+		delete(f.models, model)
+	}
+}
+
+// End takes a worker out for good: its process is dead.
+func (f *Fleet) End(worker string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended[worker] = f.now()
+	for model := range f.models {
+		f.remove(worker, model)
+	}
+}
+
+// Ended tells whether a worker is known to be dead.
+func (f *Fleet) Ended(worker string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	_, dead := f.ended[worker]
+	return dead
+}
+
+// Prune forgets workers that have been silent for a heartbeat's life.
+func (f *Fleet) Prune() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.now()
+	for model, members := range f.models {
+		for worker, m := range members {
+			if now.Sub(m.seen) > bus.HeartbeatLife {
+				f.remove(worker, model)
+			}
+		}
+	}
+	for worker, at := range f.ended {
+		if now.Sub(at) > endedLife {
+			delete(f.ended, worker)
+		}
+	}
+}
+
+// Live is what the live workers of one model offer together.
+type Live struct {
+	Regions    []string
+	Modalities []string
+	Features   []string
+}
+
+// Model tells what is offered for a model; false when nobody serves it.
+func (f *Fleet) Model(model string) (Live, bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	var l Live
+	for _, m := range f.models[model] {
+		l.Regions = append(l.Regions, m.Region)
+		l.Modalities = append(l.Modalities, m.Modalities...)
+		l.Features = append(l.Features, m.Features...)
+	}
+	for _, list := range []*[]string{&l.Regions, &l.Modalities, &l.Features} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	return l, len(l.Regions) > 0
+}
+
+// Need is what a ticket asks of a worker.
+type Need struct {
+	Model string
+	Class bus.Class
+	// Modalities beside text that the request holds.
+	Modalities []string
+	// Allowed tells which regions may serve; nil means all.
+	Allowed func(region string) bool
+}
+
+func (n Need) met(m *member) bool {
+	if !slices.Contains(m.Classes, n.Class) || n.Allowed != nil && !n.Allowed(m.Region) {
+		return false
+	}
+	for _, want := range n.Modalities {
+		if !slices.Contains(m.Modalities, want) {
+			return false
+		}
+	}
+	return true
+}
+
+// Region picks where a ticket goes: home when it has a free slot, else the
+// region with the most free slots, else the one with the least load. False when
+// no live worker meets the need.
+func (f *Fleet) Region(n Need, home string) (string, bool) {
+	type pool struct{ free, slots, load int }
+	pools := map[string]*pool{}
+	f.mu.RLock()
+	for _, m := range f.models[n.Model] {
+		if !n.met(m) {
+			continue
+		}
+		p := pools[m.Region]
+		if p == nil {
+			p = &pool{}
+			pools[m.Region] = p
+		}
+		p.free += max(0, m.Slots-m.InFlight)
+		p.slots += m.Slots
+		p.load += m.InFlight
+	}
+	f.mu.RUnlock()
+	if p := pools[home]; p != nil && (p.free > 0 || len(pools) == 1) {
+		return home, true
+	}
+	best := ""
+	for _, region := range bus.Regions() {
+		p, b := pools[region], pools[best]
+		if p == nil {
+			continue
+		}
+		if b == nil || p.free > b.free || p.free == b.free && p.load*max(1, b.slots) < b.load*max(1, p.slots) {
+			best = region
+		}
+	}
+	return best, best != ""
+}
+
+// Other names a live worker that meets the need and that except does not rule
+// out, the one with the most free slots first.
+func (f *Fleet) Other(n Need, except func(worker string) bool) (worker, region string, ok bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	best := 0
+	for id, m := range f.models[n.Model] {
+		if !n.met(m) || except(id) || f.now().Sub(m.seen) > bus.HeartbeatLife {
+			continue
+		}
+		if free := m.Slots - m.InFlight; !ok || free > best || free == best && id < worker {
+			worker, region, best, ok = id, m.Region, free, true
+		}
+	}
+	return worker, region, ok
+}
+
+// Free counts the free slots for a need.
+func (f *Fleet) Free(n Need) int {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	free := 0
+	for _, m := range f.models[n.Model] {
+		if n.met(m) {
+			free += max(0, m.Slots-m.InFlight)
+		}
+	}
+	return free
+}
+
+// Name gives what the operator calls a worker, or its id when that is unknown.
+func (f *Fleet) Name(model, worker string) string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if m := f.models[model][worker]; m != nil && m.Name != "" {
+		return m.Name
+	}
+	return worker
+}

@@ -1,0 +1,62 @@
+package httpapi
+
+import (
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// lingerBytes and lingerTime bound what is read of a client that is still
+	// sending a body which has been refused. Without it the client would see a
+	// reset instead of the answer.
+	lingerBytes = 256 << 20
+	lingerTime  = 10 * time.Second
+)
+
+// listener gives connections that can linger.
+type listener struct{ net.Listener }
+
+// Accept waits for the next connection.
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := c.(*net.TCPConn); ok {
+		return &conn{TCPConn: tcp}, nil
+	}
+	return c, nil
+}
+
+// conn is a connection whose close can wait for the client to finish sending.
+type conn struct {
+	*net.TCPConn
+	lingers atomic.Bool
+}
+
+// linger makes a connection's close graceful for a client that still sends.
+func linger(c net.Conn) {
+	if l, ok := c.(*conn); ok {
+		l.lingers.Store(true)
+	}
+}
+
+// Close ends the connection; one that lingers is read empty first, by a bounded
+// amount, beside its caller.
+func (c *conn) Close() error {
+	if !c.lingers.Swap(false) {
+		return c.TCPConn.Close()
+	}
+	if err := c.CloseWrite(); err != nil {
+		return c.TCPConn.Close()
+	}
+	go func() {
+		defer func() { _ = c.TCPConn.Close() }()
+		if c.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
+			_, _ = io.CopyN(io.Discard, c.TCPConn, lingerBytes)
+		}
+	}()
+	return nil
+}

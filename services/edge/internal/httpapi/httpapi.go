@@ -1,0 +1,232 @@
+// Package httpapi is the only user of the HTTP framework: routes, bodies,
+// streams, keep-alives, and the notice that a client has left. It turns bytes
+// into calls and events into bytes with the codecs that it is handed, and knows
+// nothing of money, workers or the bus. Nothing of a request object is used
+// after its handler has returned: the framework reuses it.
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/services/edge/internal/codec"
+	"github.com/engy-ai/engy/services/edge/internal/codec/openai"
+)
+
+// Call is one request of a caller.
+type Call struct {
+	// Context ends when the client leaves or the server must stop.
+	Context   context.Context
+	ID        string
+	Route     string
+	Request   *llm.Request
+	Principal bus.Principal
+}
+
+// Answer is an exchange under way.
+type Answer interface {
+	// Next gives the events that have come, waiting at most for the given time,
+	// which gives ErrIdle. After the last event it must not be called again.
+	Next(ctx context.Context, wait time.Duration) ([]llm.Event, error)
+	// Close ends the exchange. Cause is nil when the answer is whole, Canceled
+	// when the client left, else why the caller got no answer. It may be called
+	// more than once.
+	Close(cause error)
+}
+
+// ErrIdle says that nothing happened while Next waited.
+var ErrIdle = fault.New(fault.Timeout, "nothing happened")
+
+// errLeft and errStopping are why a call's context ends.
+var (
+	errLeft     = fault.New(fault.Canceled, "the client left")
+	errStopping = fault.New(fault.Unavailable, "the server is stopping")
+)
+
+// Config holds the bounds of the server. Sizes are bytes.
+type Config struct {
+	Listen         string
+	BodyBytesMax   int
+	HeaderBytesMax int
+	KeepAlive      time.Duration
+	Grace          time.Duration
+	RequestsMax    int64
+}
+
+// Deps is what the server is handed.
+type Deps struct {
+	Codecs   []codec.Codec
+	Fallback codec.Codec
+	// Check turns a key into a principal.
+	Check func(secret string) (bus.Principal, error)
+	// Open admits a call and starts it.
+	Open func(ctx context.Context, call Call) (Answer, error)
+	// Models lists what is served now.
+	Models func() []openai.Model
+	NewID  func() string
+	// Healthy tells whether the server could serve.
+	Healthy func() bool
+	Log     *slog.Logger
+	Ready   func(addr net.Addr)
+}
+
+const (
+	idleTimeout = 2 * time.Minute
+	// readTimeout bounds how long a request may take to arrive whole.
+	readTimeout = 2 * time.Minute
+	stopWait    = 5 * time.Second
+	unaryWait   = time.Minute
+)
+
+// Server serves the API. Use New.
+type Server struct {
+	cfg      Config
+	deps     Deps
+	app      *fiber.App
+	watch    *watcher
+	base     context.Context
+	cut      context.CancelCauseFunc
+	open     atomic.Int64
+	draining atomic.Bool
+}
+
+// New prepares a server.
+func New(cfg Config, deps Deps) (*Server, error) {
+	w, err := newWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("socket watch: %w", err)
+	}
+	s := &Server{cfg: cfg, deps: deps, watch: w}
+	s.app = fiber.New(fiber.Config{
+		DisableStartupMessage: true, CaseSensitive: true, StrictRouting: true,
+		BodyLimit: cfg.BodyBytesMax, ReadBufferSize: cfg.HeaderBytesMax,
+		// Read buffers are as large as the largest header; they are given back
+		// while an answer is made.
+		ReduceMemoryUsage: true,
+		ReadTimeout:       readTimeout, IdleTimeout: idleTimeout,
+		// A write timeout would cut streams; each write has its own deadline.
+		WriteTimeout: 0,
+		ErrorHandler: s.fail, DisableDefaultContentType: true, ServerHeader: "",
+		DisablePreParseMultipartForm: true,
+	})
+	s.app.Server().CloseOnShutdown = true
+	s.app.Server().SecureErrorLogMessage = true
+	s.app.Server().Logger = quiet{deps.Log}
+	s.routes()
+	return s, nil
+}
+
+// quiet keeps the framework's own messages, which may quote requests, out of
+// the log.
+type quiet struct{ log *slog.Logger }
+
+func (q quiet) Printf(string, ...any) { q.log.Debug("connection ended by an error") }
+
+func (s *Server) routes() {
+	s.app.Get("/healthz", func(c *fiber.Ctx) error { return c.SendStatus(fiber.StatusOK) })
+	s.app.Get("/readyz", func(c *fiber.Ctx) error {
+		if s.draining.Load() || !s.deps.Healthy() {
+			return c.SendStatus(fiber.StatusServiceUnavailable)
+		}
+		return c.SendStatus(fiber.StatusOK)
+	})
+	s.app.Get("/v1/models", s.models)
+	s.app.Get("/v1/models/+", s.model)
+	for _, cd := range s.deps.Codecs {
+		for _, route := range cd.Routes() {
+			method, path, _ := strings.Cut(route, " ")
+			s.app.Add(method, path, func(c *fiber.Ctx) error { return s.text(c, cd, route) })
+		}
+	}
+}
+
+// Serve takes requests until ctx ends, and then drains.
+func (s *Server) Serve(ctx context.Context) error {
+	var lc net.ListenConfig
+	plain, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
+	}
+	ln := listener{plain}
+	s.base, s.cut = context.WithCancelCause(context.WithoutCancel(ctx))
+	defer s.cut(errStopping)
+	defer s.watch.close()
+	served := make(chan error, 1)
+	go func() { served <- s.app.Listener(ln) }()
+	if s.deps.Ready != nil {
+		s.deps.Ready(plain.Addr())
+	}
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	s.draining.Store(true)
+	grace := time.AfterFunc(s.cfg.Grace, func() { s.cut(errStopping) })
+	defer grace.Stop()
+	if err := s.app.ShutdownWithTimeout(s.cfg.Grace + stopWait); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("stop serving: %w", err)
+	}
+	return <-served
+}
+
+// fail answers what no handler answered: unknown routes, bodies and headers
+// over their limits, requests that cannot be read.
+func (s *Server) fail(c *fiber.Ctx, err error) error {
+	id := string(c.Response().Header.Peek(headerRequestID))
+	if id == "" {
+		id = s.deps.NewID()
+		c.Set(headerRequestID, id)
+	}
+	var known *fiber.Error
+	status := 0
+	if errors.As(err, &known) {
+		status = known.Code
+	}
+	switch status {
+	case fiber.StatusNotFound:
+		err = fault.New(fault.NotFound, "no such route")
+	case fiber.StatusMethodNotAllowed:
+		err = fault.New(fault.NotFound, "this route does not take the method")
+	case fiber.StatusRequestEntityTooLarge:
+		err = fault.New(fault.TooLarge, fmt.Sprintf("the body is larger than the limit of %d bytes", s.cfg.BodyBytesMax))
+		linger(c.Context().Conn())
+	case fiber.StatusRequestHeaderFieldsTooLarge:
+		err = fault.New(fault.TooLarge, "the headers are too large")
+		linger(c.Context().Conn())
+	case 0:
+		if fault.Of(err).Code == fault.Internal {
+			s.deps.Log.Error("request failed", "request", id, "error", err)
+		}
+	default:
+		err = fault.New(fault.Invalid, "the request cannot be read")
+	}
+	code, body := s.deps.Fallback.Error(err, id)
+	if status != 0 {
+		// Statuses that only HTTP itself has, such as 405 and 431.
+		code = status
+	}
+	if status == 0 || status == fiber.StatusNotFound || status == fiber.StatusMethodNotAllowed {
+		return send(c, code, body)
+	}
+	c.Set(fiber.HeaderConnection, "close")
+	return send(c, code, body)
+}
+
+func send(c *fiber.Ctx, status int, body []byte) error {
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	c.Status(status)
+	c.Response().SetBodyRaw(body)
+	return nil
+}

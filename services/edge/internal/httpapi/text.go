@@ -1,0 +1,287 @@
+package httpapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/services/edge/internal/codec"
+	"github.com/engy-ai/engy/services/edge/internal/codec/openai"
+)
+
+const (
+	headerRequestID = "X-Engy-Request-Id"
+	headerCharged   = "X-Engy-Charged-Micro"
+	headerRetry     = "Retry-After"
+	// retryMax bounds what Retry-After tells, in seconds.
+	retryMax = 5
+)
+
+func (s *Server) models(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
+	body, err := openai.Models(s.deps.Models())
+	if err != nil {
+		return err
+	}
+	return send(c, fiber.StatusOK, body)
+}
+
+func (s *Server) model(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
+	asked, err := url.PathUnescape(c.Params("+"))
+	if err != nil {
+		return fault.New(fault.NotFound, "no such model")
+	}
+	id := asked
+	if _, bare, ok := strings.Cut(asked, "/"); ok {
+		id = bare
+	}
+	for _, m := range s.deps.Models() {
+		if m.ID == id {
+			body, err := openai.One(m)
+			if err != nil {
+				return err
+			}
+			return send(c, fiber.StatusOK, body)
+		}
+	}
+	return fault.New(fault.NotFound, "no such model")
+}
+
+// secret reads the key of a request.
+func secret(c *fiber.Ctx) string {
+	scheme, key, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	// The check hashes it at once; a copy would live longer than needed.
+	return strings.TrimSpace(key)
+}
+
+// text serves one text exchange.
+func (s *Server) text(c *fiber.Ctx, cd codec.Codec, route string) (err error) {
+	x := &exchange{s: s, cd: cd, id: s.deps.NewID(), started: time.Now()}
+	c.Set(headerRequestID, x.id)
+	defer func() {
+		if p := recover(); p != nil {
+			s.deps.Log.Error("panic", "request", x.id, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			err = x.refuse(c, fault.New(fault.Internal, "panic"))
+		}
+	}()
+	if s.draining.Load() {
+		c.Set(fiber.HeaderConnection, "close")
+		return x.refuse(c, errStopping)
+	}
+	if s.open.Add(1) > s.cfg.RequestsMax {
+		s.open.Add(-1)
+		return x.refuse(c, fault.New(fault.Busy, "too many requests are under way"))
+	}
+	x.counted = true
+	principal, err := s.deps.Check(secret(c))
+	if err != nil {
+		return x.refuse(c, err)
+	}
+	if e := c.Get(fiber.HeaderContentEncoding); e != "" && !strings.EqualFold(e, "identity") {
+		return x.refuse(c, fault.New(fault.Invalid, "compressed bodies are not taken"))
+	}
+	// The client is watched from here on: everything after this may take long.
+	x.ctx, x.cancel = context.WithCancelCause(s.base)
+	x.unwatch = s.watch.add(c.Context().Conn(), func() { x.cancel(errLeft) })
+	x.req, err = cd.Decode(route, c.Request().Body())
+	if err != nil {
+		return x.refuse(c, err)
+	}
+	c.Request().ResetBody()
+	return x.run(c, route, principal)
+}
+
+// exchange is one request as HTTP sees it.
+type exchange struct {
+	s       *Server
+	cd      codec.Codec
+	id      string
+	started time.Time
+	req     *llm.Request
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	unwatch func()
+	answer  Answer
+	counted bool
+	ended   bool
+}
+
+// end gives everything back. It runs once on every way out.
+func (x *exchange) end(cause error) {
+	if x.ended {
+		return
+	}
+	x.ended = true
+	if x.unwatch != nil {
+		x.unwatch()
+	}
+	if x.answer != nil {
+		x.answer.Close(cause)
+	}
+	if x.cancel != nil {
+		x.cancel(nil)
+	}
+	if x.counted {
+		x.s.open.Add(-1)
+	}
+}
+
+// refuse ends a request with a real status.
+func (x *exchange) refuse(c *fiber.Ctx, err error) error {
+	f := fault.Of(err)
+	if f.Code == fault.Internal {
+		x.s.deps.Log.Error("request failed", "request", x.id, "error", err)
+	}
+	if x.answer == nil {
+		x.s.deps.Log.Info("request refused", "request", x.id, "code", string(f.Code), "took", time.Since(x.started))
+	}
+	x.end(f)
+	status, body := x.cd.Error(f, x.id)
+	stream := x.req != nil && x.req.Stream
+	if f.Code == fault.Busy && !stream {
+		wait := max(1, min(retryMax, int((f.Retry+time.Second-1)/time.Second)))
+		c.Set(headerRetry, strconv.Itoa(wait))
+	}
+	return send(c, status, body)
+}
+
+func (x *exchange) run(c *fiber.Ctx, route string, p bus.Principal) error {
+	var err error
+	x.answer, err = x.s.deps.Open(x.ctx, Call{Context: x.ctx, ID: x.id, Route: route, Request: x.req, Principal: p})
+	if err != nil {
+		x.answer = nil
+		return x.refuse(c, err)
+	}
+	if x.req.Stream {
+		return x.stream(c)
+	}
+	return x.whole(c)
+}
+
+// failure gives the error of a batch that ends in one.
+func failure(events []llm.Event) error {
+	if n := len(events); n > 0 && events[n-1].Kind == llm.Failed {
+		if f := events[n-1].Fault; f != nil {
+			return f.Err()
+		}
+		return fault.New(fault.Internal, "failure without a cause")
+	}
+	return nil
+}
+
+// whole answers with one body.
+func (x *exchange) whole(c *fiber.Ctx) error {
+	var body bytes.Buffer
+	sink := x.cd.Encode(&body, x.req, x.id, x.started.Unix())
+	for {
+		events, err := x.answer.Next(x.ctx, unaryWait)
+		if err == ErrIdle {
+			continue
+		}
+		if err == nil {
+			err = failure(events)
+		}
+		for i := 0; err == nil && i < len(events); i++ {
+			err = sink(events[i])
+		}
+		if err != nil {
+			return x.refuse(c, err)
+		}
+		if last := events[len(events)-1]; last.Last() {
+			if last.Receipt != nil {
+				c.Set(headerCharged, strconv.FormatInt(last.Receipt.ChargedMicro, 10))
+			}
+			x.end(nil)
+			return send(c, fiber.StatusOK, body.Bytes())
+		}
+	}
+}
+
+// stream answers event by event. The status is real as long as nothing has been
+// sent: headers leave with the first event, or when a keep-alive is due.
+func (x *exchange) stream(c *fiber.Ctx) error {
+	events, err := x.answer.Next(x.ctx, x.s.cfg.KeepAlive)
+	switch {
+	case err == ErrIdle:
+		events = []llm.Event{{Kind: llm.Ping}}
+	case err != nil:
+		return x.refuse(c, err)
+	}
+	if err := failure(events); err != nil {
+		return x.refuse(c, err)
+	}
+	c.Set(fiber.HeaderContentType, "text/event-stream")
+	c.Set(fiber.HeaderCacheControl, "no-cache")
+	c.Set("X-Accel-Buffering", "no")
+	c.Status(fiber.StatusOK)
+	conn := c.Context().Conn()
+	c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
+		defer func() {
+			if p := recover(); p != nil {
+				x.s.deps.Log.Error("panic", "request", x.id, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+				x.end(fault.New(fault.Internal, "panic"))
+			}
+		}()
+		x.end(x.write(w, conn, events))
+	})
+	return nil
+}
+
+// deadliner is the part of a connection that bounds a write.
+type deadliner interface {
+	SetWriteDeadline(t time.Time) error
+}
+
+// writeWait is how long one write may block on a client that does not read.
+const writeWait = 30 * time.Second
+
+// write sends events until the last. It gives why it stopped, nil when the
+// answer went out whole.
+func (x *exchange) write(w *bufio.Writer, conn deadliner, events []llm.Event) error {
+	sink := x.cd.Encode(w, x.req, x.id, x.started.Unix())
+	for {
+		if err := conn.SetWriteDeadline(time.Now().Add(writeWait)); err != nil {
+			return errLeft
+		}
+		for _, e := range events {
+			if err := sink(e); err != nil {
+				return errLeft
+			}
+		}
+		if err := w.Flush(); err != nil {
+			return errLeft
+		}
+		if events[len(events)-1].Last() {
+			return nil
+		}
+		next, err := x.answer.Next(x.ctx, x.s.cfg.KeepAlive)
+		switch {
+		case err == ErrIdle:
+			next = []llm.Event{{Kind: llm.Ping}}
+		case err != nil && fault.Is(err, fault.Canceled):
+			return err
+		case err != nil:
+			// The client sees the failure in its dialect's words.
+			f := fault.Of(err)
+			_ = sink(llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: f.Code, Message: f.Message}})
+			_ = w.Flush()
+			return err
+		}
+		events = next
+	}
+}

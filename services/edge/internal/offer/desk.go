@@ -1,0 +1,217 @@
+// Package offer is the arbiter of jobs: it offers tickets, grants claims,
+// fences attempts by number, notices dead workers, offers again while nothing
+// has reached the client, and cancels. One Desk owns all jobs of one edge.
+//
+// The invariant: at any time at most one attempt of a job is granted, only its
+// frames are taken, and they are taken in order without a gap; so redelivery, a
+// lost answer, a woken worker or a second offer can neither double a token nor
+// run a job's money twice. Prices, codecs and HTTP do not live here.
+package offer
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/engy-ai/engy/pkg/bus"
+)
+
+// Bus is what the desk says on the bus.
+type Bus interface {
+	Offer(t bus.Ticket) (*bus.Offered, error)
+	Cancel(worker string, r bus.Running) error
+	Probe(ctx context.Context, worker string) error
+}
+
+// Config holds the desk's bounds. All must be positive.
+type Config struct {
+	// ClaimWait is how long a ticket may wait for a worker in all; Again is
+	// after how long it is offered a second time.
+	ClaimWait, Again time.Duration
+	// Quiet is how long a worker may be silent before it is probed; ProbeWait
+	// is how long a probe may take before the worker counts as hung.
+	Quiet, ProbeWait time.Duration
+	// Attempts bounds the grants of one job.
+	Attempts int
+	// QueueBytes bounds what waits for a streaming client, AnswerBytes a whole
+	// answer that is not streamed.
+	QueueBytes, AnswerBytes int
+}
+
+// Desk owns the jobs of one edge. Use New.
+type Desk struct {
+	name string
+	bus  Bus
+	cfg  Config
+	log  *slog.Logger
+	// ended is told when a worker's process is found dead; barred tells whether
+	// one was.
+	ended  func(worker string)
+	barred func(worker string) bool
+
+	mu      sync.RWMutex
+	jobs    map[string]*Job
+	workers map[string]*watched
+}
+
+// watched is what the desk knows of a worker that has jobs of it.
+type watched struct {
+	seen    atomic.Int64 // Unix nanoseconds of the last sign of life
+	probing atomic.Bool
+	jobs    int // guarded by Desk.mu
+}
+
+// New gives a desk that owns jobs under a name that is unique for this start of
+// the process.
+func New(name string, b Bus, cfg Config, ended func(worker string), barred func(worker string) bool, log *slog.Logger) *Desk {
+	return &Desk{
+		name: name, bus: b, cfg: cfg, log: log, ended: ended, barred: barred,
+		jobs: map[string]*Job{}, workers: map[string]*watched{},
+	}
+}
+
+// Name is what tickets name as their owner.
+func (d *Desk) Name() string { return d.name }
+
+// Count tells how many jobs are open.
+func (d *Desk) Count() int {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return len(d.jobs)
+}
+
+func (d *Desk) job(id string) *Job {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.jobs[id]
+}
+
+// Grant decides a claim. It implements bus.Owner.
+func (d *Desk) Grant(c bus.Claim) (bus.Grant, []byte) {
+	d.alive(c.Worker)
+	j := d.job(c.Job)
+	if j == nil {
+		return bus.Grant{Verdict: bus.Gone}, nil
+	}
+	if d.barred(c.Worker) {
+		return bus.Grant{Verdict: bus.Barred}, nil
+	}
+	return j.grant(c.Worker)
+}
+
+// Body gives a granted attempt's body. It implements bus.Owner.
+func (d *Desk) Body(c bus.Claim) []byte {
+	j := d.job(c.Job)
+	if j == nil {
+		return nil
+	}
+	d.alive(c.Worker)
+	return j.granted(c.Worker, c.Attempt)
+}
+
+// Take takes a frame. It implements bus.Owner.
+func (d *Desk) Take(worker string, f bus.Frame) bool {
+	d.alive(worker)
+	j := d.job(f.Job)
+	return j != nil && j.take(worker, f)
+}
+
+// Wants tells whether an attempt is still wanted. It implements bus.Owner.
+func (d *Desk) Wants(worker string, r bus.Running) bool {
+	d.alive(worker)
+	j := d.job(r.Job)
+	return j != nil && j.wants(worker, r.Attempt)
+}
+
+// alive notes a sign of life.
+func (d *Desk) alive(worker string) {
+	d.mu.RLock()
+	w := d.workers[worker]
+	d.mu.RUnlock()
+	if w != nil {
+		w.seen.Store(time.Now().UnixNano())
+	}
+}
+
+// engage and release count the attempts that a worker has.
+func (d *Desk) engage(worker string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.workers[worker]
+	if w == nil {
+		w = &watched{}
+		w.seen.Store(time.Now().UnixNano())
+		d.workers[worker] = w
+	}
+	w.jobs++
+}
+
+func (d *Desk) release(worker string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := d.workers[worker]; w != nil {
+		if w.jobs--; w.jobs <= 0 {
+			delete(d.workers, worker)
+		}
+	}
+}
+
+// Watch looks after the workers that have jobs, until ctx ends: one that is
+// quiet is probed, and one that does not answer loses its jobs.
+func (d *Desk) Watch(ctx context.Context) error {
+	tick := time.NewTicker(d.cfg.Quiet / 2)
+	defer tick.Stop()
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		now := time.Now()
+		d.mu.RLock()
+		for id, w := range d.workers {
+			if now.Sub(time.Unix(0, w.seen.Load())) > d.cfg.Quiet && w.probing.CompareAndSwap(false, true) {
+				probes.Go(func() { d.probe(ctx, id, w) })
+			}
+		}
+		d.mu.RUnlock()
+	}
+}
+
+func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
+	defer w.probing.Store(false)
+	asked := time.Now()
+	bound, cancel := context.WithTimeout(ctx, d.cfg.ProbeWait)
+	defer cancel()
+	err := d.bus.Probe(bound, worker)
+	switch {
+	case err == nil:
+		w.seen.Store(time.Now().UnixNano())
+		return
+	case ctx.Err() != nil, time.Unix(0, w.seen.Load()).After(asked):
+		return
+	case bus.Vanished(err):
+		d.log.Warn("worker died", "worker", worker)
+		d.ended(worker)
+	default:
+		d.log.Warn("worker hangs", "worker", worker, "error", err)
+	}
+	d.Lost(worker)
+}
+
+// Lost takes all jobs away from a worker.
+func (d *Desk) Lost(worker string) {
+	d.mu.RLock()
+	var jobs []*Job
+	for _, j := range d.jobs {
+		jobs = append(jobs, j)
+	}
+	d.mu.RUnlock()
+	for _, j := range jobs {
+		j.lost(worker)
+	}
+}

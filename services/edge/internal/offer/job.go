@@ -1,0 +1,450 @@
+package offer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+)
+
+// Order is a job to be offered.
+type Order struct {
+	Ticket bus.Ticket
+	Body   []byte
+	// Stream tells that events reach the client as they come; else none does
+	// before the last, and an attempt may be repeated until then.
+	Stream bool
+	// Other names a live worker that may serve and that except does not rule
+	// out.
+	Other func(except func(worker string) bool) (worker, region string, ok bool)
+	// Free counts the free slots that could serve.
+	Free func() int
+}
+
+// Job is one job on its way. Next and Abandon are for one goroutine.
+type Job struct {
+	d     *Desk
+	order Order
+	wake  chan struct{} // capacity 1: something changed
+	start time.Time
+
+	mu      sync.Mutex
+	offers  int
+	offered *bus.Offered
+	asked   time.Time // when the newest offer was made
+	attempt int
+	worker  string // who has the attempt, empty when nobody
+	seq     int
+	queue   []llm.Event
+	bytes   int
+	reached bool // something has reached the client
+	slow    bool // the client did not keep up
+	tried   []string
+	end     *bus.End
+	served  string // the worker whose end was taken
+	failure *llm.Fault
+	closed  bool
+}
+
+// Place puts a job on the desk and offers it. Close must follow.
+func (d *Desk) Place(o Order) (*Job, error) {
+	j := &Job{d: d, order: o, wake: make(chan struct{}, 1), start: time.Now()}
+	d.mu.Lock()
+	d.jobs[o.Ticket.Job] = j
+	d.mu.Unlock()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.offer("", o.Ticket.Region); err != nil {
+		d.mu.Lock()
+		delete(d.jobs, o.Ticket.Job)
+		d.mu.Unlock()
+		return nil, err
+	}
+	return j, nil
+}
+
+// offer makes the next offer, to a named worker or to any. The lock is held.
+func (j *Job) offer(worker, region string) error {
+	t := j.order.Ticket
+	j.offers++
+	t.Owner, t.Offer, t.Worker, t.Region = j.d.name, j.offers, worker, region
+	t.BodyBytes = int64(len(j.order.Body))
+	offered, err := j.d.bus.Offer(t)
+	if err != nil {
+		return err
+	}
+	j.offered, j.asked = offered, time.Now()
+	return nil
+}
+
+func (j *Job) poke() {
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (j *Job) grant(worker string) (bus.Grant, []byte) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.closed || j.end != nil || j.failure != nil || j.attempt >= j.d.cfg.Attempts:
+		return bus.Grant{Verdict: bus.Gone}, nil
+	case j.worker != "":
+		return bus.Grant{Verdict: bus.Taken}, nil
+	case contains(j.tried, worker):
+		return bus.Grant{Verdict: bus.Barred}, nil
+	}
+	j.attempt++
+	j.worker, j.seq = worker, 0
+	j.d.engage(worker)
+	return bus.Grant{Verdict: bus.Granted, Attempt: j.attempt}, j.order.Body
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+func (j *Job) granted(worker string, attempt int) []byte {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed || j.worker != worker || j.attempt != attempt {
+		return nil
+	}
+	return j.order.Body
+}
+
+func (j *Job) wants(worker string, attempt int) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return !j.closed && j.worker == worker && j.attempt == attempt
+}
+
+func (j *Job) take(worker string, f bus.Frame) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed || j.worker != worker || j.attempt != f.Attempt || j.end != nil {
+		return false
+	}
+	if f.Seq != j.seq+1 {
+		j.d.log.Warn("frames lost", "job", j.order.Ticket.Job, "worker", worker, "have", j.seq, "got", f.Seq)
+		j.give(fault.Engine, "part of the answer was lost on its way")
+		return false
+	}
+	j.seq = f.Seq
+	for _, e := range f.Events {
+		if e.Last() {
+			continue // the end is read from End, once
+		}
+		j.queue = append(j.queue, e)
+		j.bytes += len(e.Text) + len(e.Logprobs) + eventBytes
+	}
+	if j.bytes > j.bound() && !j.slow {
+		// The client reads too slowly. The engine is stopped, and its account
+		// waited for, since the client pays like one that has left.
+		j.slow, j.reached = true, true
+		if err := j.d.bus.Cancel(worker, bus.Running{Job: j.order.Ticket.Job, Attempt: j.attempt}); err != nil {
+			j.d.log.Warn("attempt not cancelled", "job", j.order.Ticket.Job, "error", err)
+		}
+	}
+	if j.slow {
+		j.queue, j.bytes = nil, 0
+	}
+	if f.End != nil {
+		j.finish(worker, f)
+	}
+	j.poke()
+	return true
+}
+
+// eventBytes is what an event weighs beside its text.
+const eventBytes = 128
+
+func (j *Job) bound() int {
+	if j.order.Stream {
+		return j.d.cfg.QueueBytes
+	}
+	return j.d.cfg.AnswerBytes
+}
+
+// finish takes the end of an attempt. The lock is held.
+func (j *Job) finish(worker string, f bus.Frame) {
+	last := llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Engine, Message: "the worker gave no end"}}
+	if n := len(f.Events); n > 0 && f.Events[n-1].Last() {
+		last = f.Events[n-1]
+	}
+	j.letGo()
+	if j.slow {
+		last = llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Canceled, Message: "the client reads too slowly"}}
+	}
+	if last.Kind == llm.Failed && last.Fault != nil && again(last.Fault.Code) && j.retry(worker) {
+		return
+	}
+	j.end, j.served = f.End, worker
+	last.Usage = &f.End.Usage
+	j.queue = append(j.queue, last)
+}
+
+// again tells whether another worker may do better.
+func again(c fault.Code) bool {
+	return c == fault.Engine || c == fault.Timeout || c == fault.Busy || c == fault.Unavailable || c == fault.Internal
+}
+
+// lost is called when a worker is found dead or hung.
+func (j *Job) lost(worker string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed || j.worker != worker || j.end != nil {
+		return
+	}
+	j.give(fault.Engine, "the worker was lost")
+}
+
+// give ends the attempt that is under way: another worker gets the job when
+// that is possible, else it fails. The lock is held.
+func (j *Job) give(code fault.Code, message string) {
+	worker := j.worker
+	if j.retry(worker) {
+		return
+	}
+	j.fail(code, message)
+}
+
+// retry offers the job again to another worker by name. It tells whether that
+// was possible. The lock is held.
+func (j *Job) retry(worker string) bool {
+	if j.reached || j.attempt >= j.d.cfg.Attempts {
+		return false
+	}
+	tried := append(j.tried, worker)
+	other, region, ok := j.order.Other(func(w string) bool { return contains(tried, w) })
+	if !ok {
+		return false
+	}
+	j.stop()
+	j.tried = tried
+	j.queue, j.bytes, j.seq = nil, 0, 0
+	if err := j.offer(other, region); err != nil {
+		j.d.log.Warn("job not offered again", "job", j.order.Ticket.Job, "error", err)
+		return false
+	}
+	j.d.log.Info("job offered again", "job", j.order.Ticket.Job, "lost", worker, "next", other)
+	j.poke()
+	return true
+}
+
+// stop cancels the attempt that is under way and forgets its worker. The lock
+// is held.
+func (j *Job) stop() {
+	if j.worker == "" {
+		return
+	}
+	if err := j.d.bus.Cancel(j.worker, bus.Running{Job: j.order.Ticket.Job, Attempt: j.attempt}); err != nil {
+		j.d.log.Warn("attempt not cancelled", "job", j.order.Ticket.Job, "error", err)
+	}
+	j.letGo()
+}
+
+func (j *Job) letGo() {
+	if j.worker != "" {
+		j.d.release(j.worker)
+		j.worker = ""
+	}
+}
+
+// fail ends the job. The lock is held.
+func (j *Job) fail(code fault.Code, message string) {
+	if j.end != nil || j.failure != nil {
+		return
+	}
+	j.stop()
+	j.failure = &llm.Fault{Code: code, Message: message}
+	j.queue = append(j.queue, llm.Event{Kind: llm.Failed, Fault: j.failure})
+	j.poke()
+}
+
+// Fail ends the job with a failure that the client sees.
+func (j *Job) Fail(code fault.Code, message string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fail(code, message)
+}
+
+// Replace gives the job another body. An attempt that has the old one is
+// stopped, and the job offered again.
+func (j *Job) Replace(body []byte) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.order.Body = body
+	if j.worker == "" && j.end == nil {
+		return nil
+	}
+	j.stop()
+	j.queue, j.bytes, j.seq, j.end, j.failure = nil, 0, 0, nil, nil
+	return j.offer("", j.order.Ticket.Region)
+}
+
+// ErrIdle says that nothing happened while Next waited.
+var ErrIdle = fault.New(fault.Timeout, "nothing happened")
+
+// Next gives the events that have come, waiting for the first of them at most
+// for the given time, which gives ErrIdle. A job that is not streamed gives all
+// its events at once. The events that it gives have reached the client: no
+// attempt is repeated after them.
+func (j *Job) Next(ctx context.Context, wait time.Duration) ([]llm.Event, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	var due *time.Timer
+	defer func() {
+		if due != nil {
+			due.Stop()
+		}
+	}()
+	for {
+		events, refused, next := j.look()
+		if events != nil {
+			return events, nil
+		}
+		if due == nil {
+			due = time.NewTimer(next)
+		} else {
+			due.Reset(next)
+		}
+		select {
+		case <-j.wake:
+		case <-due.C:
+			j.tick()
+		case err := <-refused:
+			if err != nil {
+				f := fault.Of(bus.Refusal(err))
+				j.Fail(f.Code, f.Message)
+			}
+		case <-timer.C:
+			return nil, ErrIdle
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// look takes what is there, and tells what to wait for else.
+func (j *Job) look() (events []llm.Event, refused <-chan error, next time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if n := len(j.queue); n > 0 && (j.order.Stream || j.queue[n-1].Last()) {
+		events, j.queue, j.bytes, j.reached = j.queue, nil, 0, true
+		return events, nil, 0
+	}
+	next = time.Until(j.order.Ticket.Deadline)
+	if j.worker == "" {
+		refused = j.offered.Refused()
+		next = min(next, j.d.cfg.Again)
+	}
+	return nil, refused, max(next, time.Millisecond)
+}
+
+// tick does what is due: the deadline, the wait for a claim, a second offer.
+func (j *Job) tick() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := time.Now()
+	switch {
+	case !now.Before(j.order.Ticket.Deadline):
+		j.fail(fault.Timeout, "the request took too long")
+	case j.worker != "" || j.end != nil || j.failure != nil:
+	case now.Sub(j.start) >= j.d.cfg.ClaimWait && now.Sub(j.asked) >= j.d.cfg.Again:
+		if len(j.tried) > 0 {
+			j.fail(fault.Engine, "the worker was lost and no other took over")
+			return
+		}
+		j.fail(fault.Busy, "all workers of this model are busy; retry later")
+	case now.Sub(j.asked) >= j.d.cfg.Again && j.order.Free() > 0:
+		// Slots are free and nobody came: the ticket may lie with a worker that
+		// hangs, so the next offer names another one.
+		if other, region, ok := j.order.Other(func(w string) bool { return contains(j.tried, w) }); ok {
+			if err := j.offer(other, region); err != nil {
+				j.d.log.Warn("job not offered again", "job", j.order.Ticket.Job, "error", err)
+			}
+		}
+	}
+}
+
+// Result is how a job ended.
+type Result struct {
+	// Worker and Attempt name the attempt that was settled, if there was one.
+	Worker  string
+	Attempt int
+	// End is the worker's account, nil when there is none.
+	End *bus.End
+	// Failure is set when the edge ended the job.
+	Failure *llm.Fault
+}
+
+// Result tells how the job stands now.
+func (j *Job) Result() Result {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return Result{Worker: j.served, Attempt: j.attempt, End: j.end, Failure: j.failure}
+}
+
+// Abandon tells the worker to stop and waits, bounded by ctx, for its account
+// of what was produced.
+func (j *Job) Abandon(ctx context.Context) Result {
+	j.mu.Lock()
+	j.reached = true // no other attempt from here on
+	worker, attempt := j.worker, j.attempt
+	j.mu.Unlock()
+	if worker != "" {
+		if err := j.d.bus.Cancel(worker, bus.Running{Job: j.order.Ticket.Job, Attempt: attempt}); err != nil {
+			j.d.log.Warn("attempt not cancelled", "job", j.order.Ticket.Job, "error", err)
+		}
+	}
+	for {
+		j.mu.Lock()
+		// What comes now is read by nobody; only the end matters.
+		j.queue, j.bytes = nil, 0
+		over := j.worker == "" || j.end != nil || j.failure != nil
+		j.mu.Unlock()
+		if over {
+			return j.Result()
+		}
+		select {
+		case <-j.wake:
+		case <-ctx.Done():
+			return j.Result()
+		}
+	}
+}
+
+// Close takes the job off the desk. A ticket that nobody has claimed is
+// withdrawn, bounded by ctx.
+func (j *Job) Close(ctx context.Context) {
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		return
+	}
+	j.closed = true
+	waiting := j.worker == "" && j.end == nil
+	offered := j.offered
+	if j.end == nil {
+		j.stop()
+	}
+	j.mu.Unlock()
+	j.d.mu.Lock()
+	delete(j.d.jobs, j.order.Ticket.Job)
+	j.d.mu.Unlock()
+	if waiting && offered != nil {
+		if err := offered.Withdraw(ctx); err != nil {
+			j.d.log.Debug("ticket not withdrawn", "job", j.order.Ticket.Job, "error", err)
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package edge
+
+import "time"
+
+// Bounds of the edge. Sizes are bytes.
+const (
+	// BodyBytesMax bounds the body of a text request.
+	BodyBytesMax = 32 << 20
+	// HeaderBytesMax bounds the request line and headers together.
+	HeaderBytesMax = 64 << 10
+	// ClientQueueBytes bounds what waits for a client that reads slowly.
+	ClientQueueBytes = 4 << 20
+	// AnswerBytesMax bounds an answer that is not streamed.
+	AnswerBytesMax = 128 << 20
+
+	// HoldWait is how long billing may take to answer.
+	HoldWait = time.Second
+	// SettleWait is how long the edge waits for a worker's account of a job
+	// whose client has left.
+	SettleWait = 2 * time.Second
+	// CloseWait bounds withdrawing a ticket.
+	CloseWait = time.Second
+
+	// AttemptsMax bounds how often one job is granted.
+	AttemptsMax = 3
+	// OfferAgain is after how long without a claim a ticket is offered again.
+	OfferAgain = time.Second
+	// WorkerQuiet is how long a worker may be silent before it is probed, and
+	// ProbeWait how long a probe may take before the worker counts as hung.
+	WorkerQuiet = 250 * time.Millisecond
+	ProbeWait   = 2 * time.Second
+
+	// RequestsMax bounds the requests under way in one edge.
+	RequestsMax = 50_000
+)

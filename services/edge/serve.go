@@ -1,0 +1,304 @@
+package edge
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/pkg/money"
+	"github.com/engy-ai/engy/pkg/pricing"
+	"github.com/engy-ai/engy/services/edge/internal/admit"
+	"github.com/engy-ai/engy/services/edge/internal/httpapi"
+	"github.com/engy-ai/engy/services/edge/internal/offer"
+)
+
+// newID gives a request id: 64 hex digits that nobody can guess.
+func newID() string {
+	var raw [32]byte
+	// The standard reader never fails; it would end the process first.
+	_, _ = rand.Read(raw[:])
+	return hex.EncodeToString(raw[:])
+}
+
+// open admits a request, and offers the job and asks for the hold at the same
+// time. What it gives must be closed: that is the one place where a job is
+// settled, on every way out.
+func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, error) {
+	if e.keys.Empty(call.Principal.Account) {
+		return nil, fault.New(fault.NoFunds, "the account has no balance")
+	}
+	now := time.Now()
+	a, err := e.admission.Decide(call.Request, call.Principal, call.ID, now)
+	if err != nil {
+		return nil, err
+	}
+	body, err := bus.Marshal(call.Request)
+	if err != nil {
+		return nil, err
+	}
+	a.Ticket.Trace = bus.Traceparent(ctx)
+	x := &exchange{e: e, a: a, call: call, start: now, held: make(chan struct{})}
+	need := e.need(a)
+	x.job, err = e.desk.Place(offer.Order{
+		Ticket: a.Ticket, Body: body, Stream: call.Request.Stream,
+		Other: func(except func(string) bool) (string, string, bool) { return e.fleet.Other(need, except) },
+		Free:  func() int { return e.fleet.Free(need) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.exchanges.Go(x.hold)
+	return x, nil
+}
+
+// exchange is one request under way.
+type exchange struct {
+	e     *edge
+	a     *admit.Admission
+	call  httpapi.Call
+	job   *offer.Job
+	start time.Time
+
+	// held is closed when billing has answered; the fields below it are set
+	// before that.
+	held    chan struct{}
+	answer  bus.HoldAnswer
+	refusal error
+
+	gated bool // the hold has been looked at
+	first time.Time
+	over  bool
+	usage bus.Usage // what will be recorded, once it is known
+	known bool
+	once  sync.Once
+}
+
+// hold asks billing, beside the ticket: the first byte waits for the answer,
+// the worker does not.
+func (x *exchange) hold() {
+	defer close(x.held)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.call.Context), HoldWait)
+	defer cancel()
+	x.answer, x.refusal = x.e.bus.Hold(ctx, x.a.Hold)
+	if x.refusal == nil && x.answer.Code != "" {
+		x.refusal = fault.New(x.answer.Code, x.answer.Message)
+		return
+	}
+	if x.refusal != nil {
+		x.e.log.Error("hold not answered", "request", x.call.ID, "error", x.refusal)
+		x.refusal = fault.Wrap(fault.Unavailable, "billing cannot be reached; retry later", x.refusal)
+	}
+}
+
+// gate lets nothing pass before the hold is there. A smaller hold than asked
+// for lowers the output limit, and the job starts anew with it.
+func (x *exchange) gate(ctx context.Context) error {
+	if x.gated {
+		return nil
+	}
+	select {
+	case <-x.held:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	x.gated = true
+	if x.refusal != nil {
+		return x.refusal
+	}
+	if x.answer.Micro < x.a.Hold.Micro {
+		x.a.Stretch(x.answer.Micro)
+		body, err := bus.Marshal(x.call.Request)
+		if err != nil {
+			return err
+		}
+		return x.job.Replace(body)
+	}
+	return nil
+}
+
+// Next gives the events that have come; see httpapi.Answer.
+func (x *exchange) Next(ctx context.Context, wait time.Duration) ([]llm.Event, error) {
+	if err := x.gate(ctx); err != nil {
+		return nil, err
+	}
+	events, err := x.job.Next(ctx, wait)
+	if err != nil {
+		if err == offer.ErrIdle {
+			return nil, httpapi.ErrIdle
+		}
+		return nil, err
+	}
+	if x.first.IsZero() {
+		x.first = time.Now()
+	}
+	if last := &events[len(events)-1]; last.Last() {
+		x.over = true
+		x.conclude(last)
+	}
+	return events, nil
+}
+
+// conclude settles what a job that reached its end costs, and writes it on the
+// last event.
+func (x *exchange) conclude(last *llm.Event) {
+	r := x.job.Result()
+	outcome := pricing.Failed
+	var tokens llm.Usage
+	if r.End != nil {
+		tokens = x.checked(r.End.Usage)
+		switch {
+		case last.Kind == llm.Done:
+			outcome = pricing.Finished
+		case last.Fault != nil && last.Fault.Code == fault.Canceled:
+			outcome = pricing.Left
+		}
+	}
+	x.charge(outcome, tokens, r)
+	last.Usage = &tokens
+	last.Receipt = &llm.Receipt{
+		RequestID: x.call.ID, Worker: x.e.fleet.Name(x.a.Model.ID, r.Worker), ChargedMicro: int64(x.usage.ChargedMicro),
+	}
+}
+
+// checked clamps what a worker reports to what the request allows: workers may
+// belong to somebody else.
+func (x *exchange) checked(u llm.Usage) llm.Usage {
+	was := u
+	u.Prompt = min(max(0, u.Prompt), x.a.Model.Window)
+	u.Cached = min(max(0, u.Cached), u.Prompt)
+	u.Completion = min(max(0, u.Completion), x.call.Request.MaxTokens)
+	if u.Reasoning != nil {
+		r := min(max(0, *u.Reasoning), u.Completion)
+		u.Reasoning = &r
+	}
+	if was.Prompt != u.Prompt || was.Cached != u.Cached || was.Completion != u.Completion {
+		x.e.log.Error("ALARM: usage out of bounds was clamped", "request", x.call.ID,
+			"prompt", was.Prompt, "cached", was.Cached, "completion", was.Completion)
+	}
+	return u
+}
+
+// charge decides what is recorded. A charge above the hold raises the hold
+// first, so that what the caller is shown is what the ledger books.
+func (x *exchange) charge(o pricing.Outcome, tokens llm.Usage, r offer.Result) {
+	charged, err := pricing.Charge(x.a.Rates, o, tokens)
+	if err != nil {
+		x.e.log.Error("ALARM: charge not computed", "request", x.call.ID, "error", err)
+		o, charged = pricing.Failed, 0
+	}
+	if charged > x.answer.Micro {
+		charged = x.raise(charged)
+	}
+	x.usage = bus.Usage{
+		Job: x.call.ID, Account: x.call.Principal.Account, Key: x.call.Principal.Key,
+		Model: x.a.Model.ID, Region: x.a.Ticket.Region, Worker: r.Worker, Attempt: r.Attempt,
+		Route: x.call.Route, Outcome: o, Tokens: tokens, Rates: x.a.Rates, ChargedMicro: charged,
+	}
+	x.known = true
+}
+
+func (x *exchange) raise(charged money.Micro) money.Micro {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.call.Context), HoldWait)
+	defer cancel()
+	h := x.a.Hold
+	h.Micro, h.FloorMicro, h.Raise = charged, charged, true
+	answer, err := x.e.bus.Hold(ctx, h)
+	if err == nil && answer.Code == "" {
+		x.answer.Micro = answer.Micro
+		return charged
+	}
+	x.e.log.Error("ALARM: charge cut to its hold", "request", x.call.ID,
+		"charge_micro", charged, "held_micro", x.answer.Micro, "error", err)
+	return x.answer.Micro
+}
+
+// leave settles a job whose client does not take the rest of the answer.
+func (x *exchange) leave(ctx context.Context) {
+	r := x.job.Abandon(ctx)
+	if r.End == nil {
+		x.charge(pricing.Left, llm.Usage{}, r)
+		return
+	}
+	o := r.End.Outcome
+	if o == pricing.Finished {
+		o = pricing.Left
+	}
+	x.charge(o, x.checked(r.End.Usage), r)
+}
+
+// Close ends the exchange, however it went: the job is stopped when it runs,
+// settled, and recorded. It returns at once when the answer is whole, and works
+// on in the background when a worker's account must be waited for.
+func (x *exchange) Close(cause error) {
+	x.once.Do(func() {
+		if x.over || x.refused(cause) {
+			x.end(cause)
+			return
+		}
+		x.e.exchanges.Go(func() { x.end(cause) })
+	})
+}
+
+func (x *exchange) refused(cause error) bool {
+	return x.gated && cause != nil && !fault.Is(cause, fault.Canceled)
+}
+
+func (x *exchange) end(cause error) {
+	<-x.held
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.call.Context), SettleWait)
+	defer cancel()
+	stands := x.answer.Code == "" // granted, or unknown because nobody answered
+	switch {
+	case x.known:
+	case !stands:
+		x.job.Fail(fault.Of(x.refusal).Code, "refused")
+	case fault.Is(cause, fault.Canceled) && x.refusal == nil:
+		x.leave(ctx)
+	case cause != nil:
+		x.job.Fail(fault.Of(cause).Code, "ended")
+		x.charge(pricing.Failed, llm.Usage{}, x.job.Result())
+	default:
+		x.leave(ctx)
+	}
+	x.job.Close(ctx)
+	if x.known {
+		x.record()
+	}
+	x.log(cause)
+}
+
+func (x *exchange) record() {
+	x.usage.TotalMS = time.Since(x.start).Milliseconds()
+	if !x.first.IsZero() {
+		x.usage.FirstByteMS = x.first.Sub(x.start).Milliseconds()
+	}
+	if err := x.e.bus.RecordUsage(x.usage); err != nil {
+		x.e.log.Error("ALARM: usage not recorded", "request", x.call.ID, "error", err)
+	}
+}
+
+// log writes the one line of a request. It holds no content.
+func (x *exchange) log(cause error) {
+	attrs := []slog.Attr{
+		slog.String("request", x.call.ID), slog.String("route", x.call.Route), slog.String("model", x.a.Model.ID),
+		slog.String("outcome", string(x.usage.Outcome)), slog.Int64("prompt", x.usage.Tokens.Prompt),
+		slog.Int64("cached", x.usage.Tokens.Cached), slog.Int64("completion", x.usage.Tokens.Completion),
+		slog.Int64("charged_micro", int64(x.usage.ChargedMicro)), slog.Int("attempt", x.usage.Attempt),
+		slog.Duration("took", time.Since(x.start)),
+	}
+	if cause != nil {
+		attrs = append(attrs, slog.String("cause", cause.Error()))
+	}
+	if s := trace.SpanContextFromContext(x.call.Context); s.IsValid() {
+		attrs = append(attrs, slog.String("trace", s.TraceID().String()))
+	}
+	x.e.log.LogAttrs(x.call.Context, slog.LevelInfo, "request", attrs...)
+}
