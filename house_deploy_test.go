@@ -83,14 +83,14 @@ func (t tree) exists(name string) bool {
 }
 
 // settings lists the names of the environment variables that a program reads:
-// the fields of its own structs under its prefix, what it and boot look up by
-// name, and what the telemetry library reads by itself.
+// the fields of its own structs under its prefix, what every program has from
+// boot, and what either looks up by name.
 func (t tree) settings(service string) map[string]bool {
-	known := map[string]bool{"OTEL_EXPORTER_OTLP_ENDPOINT": true}
+	known := map[string]bool{}
 	own := strings.ToUpper(service) + "_"
 	for _, f := range t.code() {
 		mine := within(f.dir, "services/"+service)
-		if !mine && f.dir != "pkg/boot" {
+		if !mine && !within(f.dir, "pkg/boot", "pkg/telemetry") {
 			continue
 		}
 		f.literals(func(_ *ast.BasicLit, text string) { known[text] = true })
