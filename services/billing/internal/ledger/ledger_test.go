@@ -1,8 +1,10 @@
 package ledger_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"flag"
 	"fmt"
 	"sync"
 	"testing"
@@ -23,6 +25,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// A life is some hundred statements; more of them on request.
+	if err := flag.Set("rapid.checks", "15"); err != nil {
+		panic(err)
+	}
 	pgtest.Main(wrap{m})
 }
 
@@ -105,6 +111,10 @@ func (h *house) adds(t require.TestingT, tb testing.TB) ledger.Report {
 	require.NoError(t, err)
 	require.Empty(t, r.Findings)
 	return r
+}
+
+func (h *house) diesDuring(batch []ledger.Ended, died error) error {
+	return ledger.DieDuring(context.Background(), h.role, batch, died)
 }
 
 func job(n int) string {

@@ -1,0 +1,25 @@
+package ledger
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/engy-ai/engy/pkg/pg"
+	"github.com/engy-ai/engy/services/billing/internal/ledger/dbsqlc"
+)
+
+// DieDuring settles a batch in a transaction that ends with an error instead
+// of a commit.
+func DieDuring(ctx context.Context, pool *pg.Pool, batch []Ended, died error) error {
+	return pg.InTx(ctx, pool, func(tx pgx.Tx) error {
+		var p dbsqlc.SettleJobsParams
+		for _, e := range batch {
+			addEnded(&p, e.Source, e.Usage, e.EndedAt, e.Usage.ChargedMicro)
+		}
+		if _, err := dbsqlc.New(tx).SettleJobs(ctx, p); err != nil {
+			return err
+		}
+		return died
+	})
+}
