@@ -61,7 +61,7 @@ create table keys (
     created_at      timestamptz not null default now(),
     revoked_at      timestamptz,
     constraint key_is_well_formed check (octet_length(hash) = 32
-        and greatest(length(id), length(prefix) + 48, length(name) - 136) <= 64),
+        and greatest(octet_length(id), octet_length(prefix) + 48, octet_length(name) - 136) <= 64),
     constraint key_counts check (
         least(spent_micro, held_micro, open_holds, spend_max_micro, concurrent_max - 1) >= 0)
 ) with (fillfactor = 60);

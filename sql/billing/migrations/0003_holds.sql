@@ -27,8 +27,7 @@ create table holds (
     expires_at   timestamptz not null,
     -- When a sweeper last took it up, so that a second one looks elsewhere.
     swept_at     timestamptz,
-    -- 64 hex digits, said the cheap way: a pattern costs more than the insert.
-    constraint hold_is_well_formed check (length(job) = 64 and ltrim(job, '0123456789abcdef') = ''
+    constraint hold_is_well_formed check (octet_length(job) = 64 and octet_length(decode(job, 'hex')) = 32
         and least(micro, rate_input, rate_output, rate_cached) >= 0)
 );
 
