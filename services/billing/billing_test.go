@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -361,6 +362,38 @@ func TestHoldsThatRanOutAreSettledByReportOrGivenBack(t *testing.T) {
 	require.NoError(t, p.bus.RecordUsage(p.usage(3, 50)))
 	require.NoError(t, p.bus.RecordUsage(p.usage(9, 30)))
 	p.settled(t, 950)
+}
+
+func TestMoreHoldsThanMayWaitAreAnsweredBusy(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, 1_000_000)
+	p.run(t, billing.Config{}, nil)
+	owner := pgtest.Open(t, pg.Config{DSN: p.dsn, Name: "owner", Conns: 1})
+	tx, err := owner.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "select from balances where account_id = $1 for update", p.account)
+	require.NoError(t, err)
+	var full, stuck atomic.Int64
+	var wg sync.WaitGroup
+	for n := range 2500 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*soon)
+			defer cancel()
+			a, err := p.bus.Hold(ctx, p.hold(n, 1))
+			switch {
+			case err != nil:
+				t.Error(err)
+			case strings.Contains(a.Message, "wait for their hold"):
+				full.Add(1)
+			case a.Code == fault.Busy:
+				stuck.Add(1)
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return full.Load() >= 100 && stuck.Load() >= 1 }, soon, check)
+	require.NoError(t, tx.Rollback(t.Context()))
+	wg.Wait()
+	require.Empty(t, p.ask(t, p.hold(9999, 1)).Code, "and it goes on")
 }
 
 func TestNoPasswordIsTold(t *testing.T) {

@@ -4,8 +4,9 @@
 // which takes milliseconds. Tests may run in parallel.
 //
 // The invariant: nothing stays behind. A clone goes with its test, the cluster
-// with the process, even when that panics or is killed. A missing PostgreSQL
-// fails the test and says what to type; nothing is ever skipped.
+// with the process, even when that panics or is killed; only a server that was
+// given keeps the templates, for the next run. A missing PostgreSQL fails the
+// test and says what to type; nothing is ever skipped.
 //
 // Only tests may import this package. A new kind of set-up is a function
 // beside Pool.

@@ -114,6 +114,9 @@ create trigger funds_crossed after update on balances for each row
 create function revoke_keys_of_closed() returns trigger language plpgsql as $$
 begin
     -- A hold looks at the key alone, so closing an account is revoking its keys.
+    -- The balance's row is locked first, as everyone does who writes several
+    -- keys of an account.
+    perform from balances where account_id = new.id for no key update;
     update keys set revoked_at = now() where account_id = new.id and revoked_at is null;
     return null;
 end
