@@ -56,9 +56,11 @@ type Bus struct {
 	reconnects atomic.Int64
 
 	outboxes sync.Map // owner -> *outbox
-	retries  sync.WaitGroup
-	closing  chan struct{}
-	once     sync.Once
+	// life is what facts are repeated under: it outlives whoever connected.
+	life    context.Context
+	retries sync.WaitGroup
+	closing chan struct{}
+	once    sync.Once
 }
 
 // Connect opens the connections and declares streams and buckets, which is
@@ -73,7 +75,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	if cfg.QueueMax == 0 {
 		cfg.QueueMax = QueueMax
 	}
-	b := &Bus{cfg: cfg, log: cfg.Log, closing: make(chan struct{})}
+	b := &Bus{cfg: cfg, log: cfg.Log, life: context.WithoutCancel(ctx), closing: make(chan struct{})}
 	var err error
 	if b.nc, err = b.dial(cfg.Name); err != nil {
 		return nil, err

@@ -136,7 +136,7 @@ func (b *Bus) repeat(_ jetstream.JetStream, msg *nats.Msg, cause error) {
 			again := nats.NewMsg(msg.Subject)
 			again.Data = msg.Data
 			again.Header.Set(nats.MsgIdHdr, msg.Header.Get(nats.MsgIdHdr))
-			ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
+			ctx, cancel := context.WithTimeout(b.life, publishTimeout)
 			_, err := b.js.PublishMsg(ctx, again)
 			cancel()
 			if err == nil {

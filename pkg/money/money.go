@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"strconv"
+	"strings"
 )
 
 // Micro is an amount in micro-USD (one millionth of a US dollar).
@@ -74,4 +76,28 @@ func (r Rate) PerToken() string {
 		return whole
 	}
 	return whole + "." + frac[:end]
+}
+
+// ParseUSD reads an amount in US dollars, such as "12.5", exactly. More than
+// six decimals, signs and exponents are refused.
+func ParseUSD(s string) (Micro, error) {
+	whole, frac, _ := strings.Cut(s, ".")
+	if whole == "" || len(frac) > 6 || strings.Trim(whole+frac, "0123456789") != "" {
+		return 0, fmt.Errorf("%q is not an amount in US dollars: %w", s, ErrRange)
+	}
+	n, err := strconv.ParseInt(whole+frac+strings.Repeat("0", 6-len(frac)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q: %w", s, ErrRange)
+	}
+	return Micro(n), nil
+}
+
+// USD writes the amount in US dollars with six decimals.
+func (m Micro) USD() string {
+	sign, n := "", m
+	if n < 0 {
+		sign = "-"
+		n = -n
+	}
+	return fmt.Sprintf("%s%d.%06d", sign, n/USD, n%USD)
 }

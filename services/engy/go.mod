@@ -13,6 +13,12 @@ require (
 	github.com/engy-ai/engy/services/worker v0.0.0
 )
 
+require (
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/spf13/cobra v1.10.2 // indirect
+	github.com/spf13/pflag v1.0.9 // indirect
+)
+
 replace (
 	github.com/engy-ai/engy/services/billing => ../billing
 	github.com/engy-ai/engy/services/edge => ../edge

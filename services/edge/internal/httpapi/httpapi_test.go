@@ -1,0 +1,428 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/services/edge/internal/codec"
+	"github.com/engy-ai/engy/services/edge/internal/codec/openai"
+	"github.com/engy-ai/engy/services/edge/internal/httpapi"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// The framework keeps one goroutine for the time of day for good.
+		goleak.IgnoreAnyFunction("github.com/gofiber/fiber/v2/utils.StartTimeStampUpdater.func1.1"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+	)
+}
+
+const (
+	goodKey  = "sk-engy-good"
+	bodyMax  = 1 << 20
+	headMax  = 64 << 10
+	minimal  = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+	streamed = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+)
+
+// answer is an exchange of a few lines.
+type answer struct {
+	next   func(ctx context.Context, wait time.Duration) ([]llm.Event, error)
+	closed func(cause error)
+}
+
+func (a answer) Next(ctx context.Context, wait time.Duration) ([]llm.Event, error) {
+	return a.next(ctx, wait)
+}
+
+func (a answer) Close(cause error) {
+	if a.closed != nil {
+		a.closed(cause)
+	}
+}
+
+func done() llm.Event {
+	return llm.Event{
+		Kind: llm.Done, Finish: llm.Stop, Usage: &llm.Usage{Prompt: 2, Completion: 1},
+		Receipt: &llm.Receipt{RequestID: "r", ChargedMicro: 7},
+	}
+}
+
+// good answers at once.
+func good(context.Context, httpapi.Call) (httpapi.Answer, error) {
+	return answer{next: func(context.Context, time.Duration) ([]llm.Event, error) {
+		return []llm.Event{{Kind: llm.Text, Text: "hello"}, done()}, nil
+	}}, nil
+}
+
+type open func(ctx context.Context, c httpapi.Call) (httpapi.Answer, error)
+
+// start serves for one test and gives the address, and a function that stops.
+func start(t *testing.T, o open) (addr string, stop func() error) {
+	t.Helper()
+	ids := 0
+	var mu sync.Mutex
+	ready := make(chan net.Addr, 1)
+	s, err := httpapi.New(httpapi.Config{
+		Listen: "127.0.0.1:0", BodyBytesMax: bodyMax, HeaderBytesMax: headMax,
+		KeepAlive: 50 * time.Millisecond, Grace: 300 * time.Millisecond, RequestsMax: 1000,
+	}, httpapi.Deps{
+		Codecs: codec.Text(), Fallback: codec.Fallback(),
+		Check: func(secret string) (bus.Principal, error) {
+			if secret != goodKey {
+				return bus.Principal{}, fault.New(fault.Unauthorized, "the API key is not valid")
+			}
+			return bus.Principal{Account: "a", Key: "k"}, nil
+		},
+		Open:   o,
+		Models: func() []openai.Model { return []openai.Model{{ID: "glm-5.2", Object: "model"}} },
+		NewID: func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			ids++
+			return fmt.Sprintf("%064d", ids)
+		},
+		Healthy: func() bool { return true }, Log: slog.New(slog.DiscardHandler),
+		Ready: func(a net.Addr) { ready <- a },
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	return (<-ready).String(), stop
+}
+
+// client gives an HTTP client that keeps nothing after the test.
+func client(t *testing.T) *http.Client {
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+func post(t *testing.T, addr, path, key, body string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+path, strings.NewReader(body))
+	require.NoError(t, err)
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := client(t).Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+func read(t *testing.T, r io.Reader) string {
+	t.Helper()
+	raw, err := io.ReadAll(r)
+	require.NoError(t, err)
+	return string(raw)
+}
+
+// raw sends bytes and reads all that comes back.
+func raw(t *testing.T, addr, request string) string {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	require.NoError(t, c.SetDeadline(time.Now().Add(5*time.Second)))
+	_, err = io.WriteString(c, request)
+	require.NoError(t, err)
+	got, err := io.ReadAll(c)
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		var ne net.Error
+		require.False(t, errors.As(err, &ne) && ne.Timeout(), "the connection was left open: %q", got)
+	}
+	return string(got)
+}
+
+func TestAnAnswerComesInBothForms(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, good)
+	resp := post(t, addr, "/v1/chat/completions", goodKey, minimal)
+	require.Equal(t, 200, resp.StatusCode)
+	require.Equal(t, "7", resp.Header.Get("X-Engy-Charged-Micro"))
+	require.Len(t, resp.Header.Get("X-Engy-Request-Id"), 64)
+	require.Contains(t, read(t, resp.Body), `"content":"hello"`)
+	resp = post(t, addr, "/v1/chat/completions", goodKey, streamed)
+	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
+	require.Len(t, resp.Header.Get("X-Engy-Request-Id"), 64)
+	require.True(t, strings.HasSuffix(read(t, resp.Body), "data: [DONE]\n\n"))
+}
+
+func TestTheKeyBelongsToTheRoute(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, good)
+	for _, path := range []string{
+		"/V1/Chat/Completions", "/v1/chat/completions/", "//v1/chat/completions", "/v1/Messages",
+		"/v1/models/..%2fchat%2fcompletions", "/v1/models/%2e%2e/messages", "/v1/models%00/../chat/completions",
+		"/v1/models/%252e%252e%252fchat", "/v1/chat/completions", "/v1/../v1/chat/completions", "/",
+	} {
+		for _, method := range []string{"POST", "GET", "HEAD", "OPTIONS"} {
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://"+addr, strings.NewReader(minimal))
+			require.NoError(t, err)
+			req.URL.Opaque = "//" + addr + path
+			req.Header.Set("X-HTTP-Method-Override", "POST")
+			resp, err := client(t).Do(req)
+			require.NoError(t, err)
+			body := read(t, resp.Body)
+			_ = resp.Body.Close()
+			require.Contains(t, []int{400, 401, 404, 405}, resp.StatusCode, "%s %s: %s", method, path, body)
+			if method != "HEAD" {
+				require.Contains(t, body, `"error"`, "%s %s", method, path)
+			}
+		}
+	}
+}
+
+func TestModelsNeedNoKey(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, good)
+	for path, status := range map[string]int{
+		"/v1/models": 200, "/v1/models/glm-5.2": 200, "/v1/models/engy%2Fglm-5.2": 200, "/v1/models/engy/glm-5.2": 200,
+		"/v1/models/none": 404, "/healthz": 200, "/readyz": 200,
+	} {
+		resp, err := client(t).Get("http://" + addr + path)
+		require.NoError(t, err)
+		require.Equal(t, status, resp.StatusCode, path)
+		_ = resp.Body.Close()
+	}
+}
+
+func TestSizesAtTheDoor(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, good)
+	pad := func(n int) string {
+		return minimal + strings.Repeat(" ", n-len(minimal))
+	}
+	t.Run("a body at the limit is taken", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, 200, post(t, addr, "/v1/chat/completions", goodKey, pad(bodyMax)).StatusCode)
+	})
+	t.Run("a body over it gets 413, as an answer", func(t *testing.T) {
+		t.Parallel()
+		for _, size := range []int{bodyMax + 1, 32 * bodyMax} {
+			for _, chunked := range []bool{false, true} {
+				var body io.Reader = strings.NewReader(pad(size))
+				if chunked {
+					body = io.MultiReader(body)
+				}
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/v1/chat/completions", body)
+				require.NoError(t, err)
+				req.Header.Set("Authorization", "Bearer "+goodKey)
+				resp, err := client(t).Do(req)
+				require.NoError(t, err, "size %d, chunked %v", size, chunked)
+				require.Equal(t, 413, resp.StatusCode)
+				require.NotEmpty(t, resp.Header.Get("X-Engy-Request-Id"))
+				require.Contains(t, read(t, resp.Body), "request_too_large")
+				_ = resp.Body.Close()
+			}
+		}
+	})
+	t.Run("headers of 60 KiB are taken, of 200 KiB get 431", func(t *testing.T) {
+		t.Parallel()
+		for size, status := range map[int]int{6 << 10: 200, 60 << 10: 200, 200 << 10: 431} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/v1/chat/completions", strings.NewReader(minimal))
+			require.NoError(t, err)
+			req.Header.Set("Authorization", "Bearer "+goodKey)
+			req.Header.Set("X-Pad", strings.Repeat("a", size))
+			resp, err := client(t).Do(req)
+			require.NoError(t, err)
+			require.Equal(t, status, resp.StatusCode, "%d bytes", size)
+			_ = resp.Body.Close()
+		}
+	})
+}
+
+func TestARequestCannotBeReadTwoWays(t *testing.T) {
+	t.Parallel()
+	calls := make(chan string, 100)
+	addr, _ := start(t, func(ctx context.Context, c httpapi.Call) (httpapi.Answer, error) {
+		calls <- c.Request.Model
+		return good(ctx, c)
+	})
+	hidden := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + goodKey +
+		"\r\nContent-Length: " + fmt.Sprint(len(minimal)) + "\r\n\r\n" + minimal
+	head := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + goodKey + "\r\n"
+	for name, request := range map[string]string{
+		"chunked twice":        head + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
+		"two lengths":          head + "Content-Length: 5\r\nContent-Length: 50\r\n\r\nhello" + hidden,
+		"length and chunked":   head + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
+		"gzip, chunked":        head + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + hidden,
+		"a blank before colon": head + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + hidden,
+		"a signed length":      head + "Content-Length: +5\r\n\r\nhello" + hidden,
+		"bare line feeds":      strings.ReplaceAll(head, "\r\n", "\n") + "Content-Length: 5\n\nhello" + hidden,
+		"a folded header":      head + "Content-Length:\r\n 5\r\n\r\nhello" + hidden,
+		"no length, a body":    head + "Transfer-Encoding: identity\r\n\r\n" + hidden,
+	} {
+		got := raw(t, addr, request)
+		require.True(t, strings.HasPrefix(got, "HTTP/1.1 400 "), "%s: %q", name, got)
+		require.Equal(t, 1, strings.Count(got, "HTTP/1.1 "), "%s: %q", name, got)
+	}
+	require.Empty(t, calls)
+}
+
+func TestTheCallersIDIsNeverOurs(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, good)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/v1/chat/completions", strings.NewReader(minimal))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+goodKey)
+	req.Header.Set("X-Engy-Request-Id", "mine"+strings.Repeat("x", 10_000))
+	resp, err := client(t).Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	require.Len(t, resp.Header.Get("X-Engy-Request-Id"), 64)
+	require.NotContains(t, resp.Header.Get("X-Engy-Request-Id"), "mine")
+}
+
+func TestSilenceIsWrittenTo(t *testing.T) {
+	t.Parallel()
+	idles := 0
+	addr, _ := start(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
+		return answer{next: func(ctx context.Context, wait time.Duration) ([]llm.Event, error) {
+			if idles++; idles <= 3 {
+				return nil, httpapi.ErrIdle
+			}
+			return []llm.Event{{Kind: llm.Text, Text: "late"}, done()}, nil
+		}}, nil
+	})
+	body := read(t, post(t, addr, "/v1/chat/completions", goodKey, streamed).Body)
+	require.Equal(t, 3, strings.Count(body, ": keep-alive\n\n"))
+	require.Contains(t, body, "late")
+}
+
+func TestAFailureBeforeTheFirstByteHasARealStatus(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
+		return answer{next: func(context.Context, time.Duration) ([]llm.Event, error) {
+			return []llm.Event{{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Busy, Message: "full"}}}, nil
+		}}, nil
+	})
+	resp := post(t, addr, "/v1/chat/completions", goodKey, streamed)
+	require.Equal(t, 429, resp.StatusCode)
+	require.Equal(t, "application/json", resp.Header.Get("Content-Type"))
+	resp = post(t, addr, "/v1/chat/completions", goodKey, minimal)
+	require.Equal(t, 429, resp.StatusCode)
+	require.Equal(t, "1", resp.Header.Get("Retry-After"))
+}
+
+func TestAFailureAfterTheFirstByteIsAnEventOfItsOwn(t *testing.T) {
+	t.Parallel()
+	first := true
+	addr, _ := start(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
+		return answer{next: func(context.Context, time.Duration) ([]llm.Event, error) {
+			if first {
+				first = false
+				return []llm.Event{{Kind: llm.Text, Text: "half"}}, nil
+			}
+			return []llm.Event{{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Engine, Message: "cut"}}}, nil
+		}}, nil
+	})
+	body := read(t, post(t, addr, "/v1/chat/completions", goodKey, streamed).Body)
+	require.Contains(t, body, `data: {"error":{"message":"cut"`)
+	require.NotContains(t, body, "[DONE]")
+	require.NotContains(t, body, `"finish_reason":"`)
+}
+
+// silent waits until the client has left, and tells why it was closed.
+func silent(closed chan error) open {
+	return func(context.Context, httpapi.Call) (httpapi.Answer, error) {
+		return answer{
+			next: func(ctx context.Context, _ time.Duration) ([]llm.Event, error) {
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			},
+			closed: func(cause error) { closed <- cause },
+		}, nil
+	}
+}
+
+func TestAClientThatLeavesIsNoticedWhileNothingFlows(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{"whole": minimal, "streamed": streamed} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			closed := make(chan error, 1)
+			addr, _ := start(t, silent(closed))
+			c, err := net.Dial("tcp", addr)
+			require.NoError(t, err)
+			_, err = fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", goodKey, len(body), body)
+			require.NoError(t, err)
+			require.NoError(t, c.Close())
+			select {
+			case cause := <-closed:
+				require.True(t, fault.Is(cause, fault.Canceled), "%v", cause)
+			case <-time.After(5 * time.Second):
+				require.Fail(t, "nobody noticed")
+			}
+		})
+	}
+}
+
+func TestAPanicEndsOneRequestOnly(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, func(ctx context.Context, c httpapi.Call) (httpapi.Answer, error) {
+		if c.Request.Model == "panic-open" {
+			panic("secret")
+		}
+		if c.Request.Model == "panic-next" {
+			return answer{next: func(context.Context, time.Duration) ([]llm.Event, error) { panic("secret") }}, nil
+		}
+		return good(ctx, c)
+	})
+	for _, model := range []string{"panic-open", "panic-next"} {
+		for _, body := range []string{minimal, streamed} {
+			resp := post(t, addr, "/v1/chat/completions", goodKey, strings.Replace(body, `"m"`, `"`+model+`"`, 1))
+			require.Equal(t, 500, resp.StatusCode)
+			require.NotContains(t, read(t, resp.Body), "secret")
+		}
+	}
+	require.Equal(t, 200, post(t, addr, "/v1/chat/completions", goodKey, minimal).StatusCode)
+}
+
+func TestAStopEndsStreamsAfterTheirGrace(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{}, 1)
+	first := true
+	addr, stop := start(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
+		return answer{next: func(ctx context.Context, _ time.Duration) ([]llm.Event, error) {
+			if first {
+				first = false
+				begun <- struct{}{}
+				return []llm.Event{{Kind: llm.Text, Text: "half"}}, nil
+			}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}}, nil
+	})
+	resp := post(t, addr, "/v1/chat/completions", goodKey, streamed)
+	<-begun
+	line, err := bufio.NewReader(resp.Body).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "assistant")
+	require.NoError(t, stop())
+	require.Contains(t, read(t, resp.Body), `"error"`)
+}

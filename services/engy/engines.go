@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/engy-ai/engy/pkg/catalog"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/pricing"
+	"github.com/engy-ai/engy/services/sim"
+	"github.com/engy-ai/engy/services/worker"
+)
+
+// engineAt is an engine that a worker will drive.
+type engineAt struct {
+	kind, url string
+	// models are WORKER_MODELS entries; served are the ids that come of them.
+	models []string
+	served []worker.Served
+}
+
+// usualPorts are where engines listen when nobody says otherwise: Ollama, vLLM,
+// SGLang, llama.cpp.
+func usualPorts() []int { return []int{11434, 8000, 30000, 8081} }
+
+const (
+	lookWait   = 500 * time.Millisecond
+	answerWait = 60 * time.Second
+	answerStep = 25 * time.Millisecond
+	// localWindow stands for the window of an engine that does not tell, and
+	// localOutput bounds its output, in tokens.
+	localWindow = 8192
+	localOutput = 4096
+)
+
+// engines finds what there is to serve: what the flags name, else what runs on
+// this machine's usual ports, else the simulator.
+func (p *platform) engines(ctx context.Context, models catalog.Catalog) ([]engineAt, error) {
+	if len(p.flags.models) > 0 && len(p.flags.engines) == 0 {
+		return nil, fault.New(fault.Invalid, "--model needs --engine")
+	}
+	var found []engineAt
+	for _, url := range p.flags.engines {
+		kind, served, err := worker.Look(ctx, strings.TrimSuffix(url, "/"))
+		if err != nil {
+			return nil, fmt.Errorf("engine %s: %w", url, err)
+		}
+		e := engineAt{kind: kind, url: strings.TrimSuffix(url, "/")}
+		if e.models, e.served = named(p.flags.models, served); len(e.served) == 0 {
+			return nil, fault.New(fault.Invalid, "engine "+url+" lists none of the models of --model")
+		}
+		found = append(found, e)
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	for _, port := range usualPorts() {
+		url := fmt.Sprintf("http://127.0.0.1:%d", port)
+		look, cancel := context.WithTimeout(ctx, lookWait)
+		kind, served, err := worker.Look(look, url)
+		cancel()
+		if err != nil || len(served) == 0 {
+			continue
+		}
+		p.log.Info("engine found", "engine", kind, "url", url, "models", len(served))
+		e := engineAt{kind: kind, url: url}
+		e.models, e.served = named(nil, served)
+		found = append(found, e)
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	return p.simulator(ctx, models)
+}
+
+// named applies --model to what an engine lists.
+func named(flags []string, served []worker.Served) (models []string, out []worker.Served) {
+	if len(flags) == 0 {
+		for _, s := range served {
+			models = append(models, s.Name)
+		}
+		return models, served
+	}
+	for _, f := range flags {
+		id, name, ok := strings.Cut(f, "=")
+		if !ok {
+			name = id
+		}
+		for _, s := range served {
+			if s.Name == name {
+				models = append(models, id+"="+name)
+				out = append(out, worker.Served{Name: id, Window: s.Window})
+			}
+		}
+	}
+	return models, out
+}
+
+// simulator starts the simulator on a free loopback port, serving the
+// catalogue's text models.
+func (p *platform) simulator(ctx context.Context, models catalog.Catalog) ([]engineAt, error) {
+	cfg := sim.Config{Listen: "127.0.0.1:0", Drain: 10 * time.Second, Think: false}
+	e := engineAt{kind: "simulator"}
+	for _, m := range models.Models() {
+		if m.Kind == catalog.Text {
+			cfg.Models = append(cfg.Models, sim.Model{ID: m.ID, Window: int(m.Window)})
+			e.models = append(e.models, m.ID)
+			e.served = append(e.served, worker.Served{Name: m.ID, Window: m.Window})
+		}
+	}
+	ready := make(chan string, 1)
+	p.start(ctx, "simulator", func(ctx context.Context) error {
+		return sim.Run(ctx, cfg, sim.Deps{Log: b2log(p, "simulator"), Ready: func(addr string) { ready <- addr }})
+	})
+	select {
+	case addr := <-ready:
+		e.url = "http://" + addr
+	case err := <-p.failed:
+		return nil, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	p.log.Warn("no engine found on this machine: the SIMULATOR answers, and says so", "url", e.url)
+	return []engineAt{e}, nil
+}
+
+// priced adds rows for models of local engines that the catalogue does not
+// know: they cost nothing, and say so.
+func priced(models catalog.Catalog, rates pricing.List, engines []engineAt) (catalog.Catalog, pricing.List, error) {
+	var err error
+	for _, e := range engines {
+		for _, s := range e.served {
+			if _, ok := models.Find(s.Name); ok {
+				continue
+			}
+			window := s.Window
+			if window <= 0 {
+				window = localWindow
+			}
+			row := catalog.Model{
+				ID: s.Name, Created: time.Now().Unix(), OwnedBy: e.kind, Kind: catalog.Text, Family: catalog.AnyFamily,
+				InputModalities: []string{"text"}, OutputModalities: []string{"text"},
+				Window: window, MaxOutput: min(localOutput, window/2),
+			}
+			if models, err = models.With(row); err != nil {
+				return models, rates, err
+			}
+			free := pricing.Row{Model: s.Name, Unit: pricing.Tokens, Rates: pricing.Rates{Version: rates.Version()}}
+			if rates, err = rates.With(free); err != nil {
+				return models, rates, err
+			}
+		}
+	}
+	return models, rates, nil
+}
+
+// answers waits until a request would be served: a model is listed, and the key
+// is known. It gives a model for the greeting.
+func (p *platform) answers(ctx context.Context, addr, key string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	tick := time.NewTicker(answerStep)
+	defer tick.Stop()
+	for {
+		if ids := listed(ctx, addr); len(ids) > 0 && known(ctx, addr, key) {
+			if slices.Contains(ids, "glm-5.2") {
+				return "glm-5.2", nil
+			}
+			return ids[0], nil
+		}
+		select {
+		case <-tick.C:
+		case err := <-p.failed:
+			return "", err
+		case <-ctx.Done():
+			return "", fault.Wrap(fault.Unavailable, "no model is served yet", ctx.Err())
+		}
+	}
+}
+
+func listed(ctx context.Context, addr string) []string {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v1/models", nil)
+	if err != nil {
+		return nil
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if json.NewDecoder(resp.Body).Decode(&list) != nil {
+		return nil
+	}
+	var ids []string
+	for _, m := range list.Data {
+		ids = append(ids, m.ID)
+	}
+	return ids
+}
+
+// known tells whether the edge has heard of the key: an empty body is refused
+// as such, not for its key.
+func known(ctx context.Context, addr, key string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v1/chat/completions", strings.NewReader("{}"))
+	if err != nil {
+		return false
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusBadRequest
+}

@@ -1,0 +1,246 @@
+// Package ops holds the operators' verbs: accounts, keys, migrations, the proof
+// of the ledger. They work on the ledger's database, named by DATABASE_URL or
+// found beside a running `engy up`; services hear of changes from the database.
+// To add a verb, add its command and a line in Commands.
+package ops
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/engy-ai/engy/pkg/boot"
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/money"
+	"github.com/engy-ai/engy/pkg/pg"
+	"github.com/engy-ai/engy/pkg/pg/pglocal"
+	"github.com/engy-ai/engy/services/billing"
+	"github.com/engy-ai/engy/sql"
+)
+
+// Commands lists the verbs.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{accountCommand(), keyCommand(), migrateCommand(), reconcileCommand()}
+}
+
+type database struct {
+	URL string `env:"DATABASE_URL"`
+}
+
+// dsn finds the ledger's database.
+func dsn(data string) (string, error) {
+	env, err := boot.Parse[database]("")
+	if err != nil {
+		return "", err
+	}
+	if env.URL != "" {
+		return env.URL, nil
+	}
+	found, err := pglocal.Find(filepath.Join(data, "pg"))
+	if err != nil {
+		return "", fmt.Errorf("no database: set DATABASE_URL, or run `engy up` and name its --data: %w", err)
+	}
+	return found, nil
+}
+
+// verb makes a command that works on the ledger.
+func verb(use, short string, args cobra.PositionalArgs, run func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) error) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: args}
+	data := c.Flags().String("data", ".engy", "data directory of a running `engy up`; unused with DATABASE_URL")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		url, err := dsn(*data)
+		if err != nil {
+			return err
+		}
+		admin, err := billing.OpenAdmin(c.Context(), url)
+		if err != nil {
+			return err
+		}
+		defer admin.Close()
+		return run(c.Context(), admin, c.OutOrStdout(), args)
+	}
+	return c
+}
+
+func accountCommand() *cobra.Command {
+	c := &cobra.Command{Use: "account", Short: "Create, credit and list accounts"}
+	var concurrent int64
+	create := verb("create NAME", "Create an account without money", cobra.ExactArgs(1),
+		func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) (err error) {
+			var made billing.Account
+			if concurrent > 0 {
+				made, err = a.CreateLimitedAccount(ctx, args[0], concurrent)
+			} else {
+				made, err = a.CreateAccount(ctx, args[0])
+			}
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "account %s  %s\n", made.ID, made.Name)
+			return nil
+		})
+	create.Flags().Int64Var(&concurrent, "concurrent", 0, "jobs that may be under way at once; 0 means no limit")
+
+	var cause, note string
+	credit := verb("credit ACCOUNT USD", "Pay US dollars into an account", cobra.ExactArgs(2),
+		func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) error {
+			amount, err := money.ParseUSD(args[1])
+			if err != nil {
+				return err
+			}
+			account, err := a.Account(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if cause == "" {
+				cause = "cli/" + bus.NewID()
+			}
+			booked, err := a.Credit(ctx, billing.Credit{Account: account.ID, Micro: amount, Cause: cause, Note: note})
+			if err != nil {
+				return err
+			}
+			balance, err := a.Balance(ctx, account.ID)
+			if err != nil {
+				return err
+			}
+			word := "credited"
+			if !booked {
+				word = "already credited"
+			}
+			fmt.Fprintf(out, "%s %s USD, balance %s USD\n", word, amount.USD(), balance.Micro.USD())
+			return nil
+		})
+	credit.Flags().StringVar(&cause, "cause", "", "names the payment for good: the same cause is booked once")
+	credit.Flags().StringVar(&note, "note", "", "what people should read beside the payment")
+
+	list := verb("list", "List accounts with their money", cobra.NoArgs,
+		func(ctx context.Context, a *billing.Admin, out io.Writer, _ []string) error {
+			accounts, err := a.ListAccounts(ctx)
+			if err != nil {
+				return err
+			}
+			return table(out, "ID\tNAME\tBALANCE USD\tHELD USD\tOPEN HOLDS", func(w io.Writer) {
+				for _, x := range accounts {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", x.ID, x.Name, x.Micro.USD(), x.Held.USD(), x.OpenHolds)
+				}
+			})
+		})
+	c.AddCommand(create, credit, list)
+	return c
+}
+
+func table(out io.Writer, head string, rows func(w io.Writer)) error {
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, head)
+	rows(w)
+	return w.Flush()
+}
+
+func keyCommand() *cobra.Command {
+	c := &cobra.Command{Use: "key", Short: "Create, list and revoke keys"}
+	var name, limit string
+	var models []string
+	var concurrent int64
+	create := verb("create ACCOUNT", "Create a key and show it once", cobra.ExactArgs(1),
+		func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) error {
+			account, err := a.Account(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			o := billing.KeyOptions{Name: name, Models: models}
+			if limit != "" {
+				micro, err := money.ParseUSD(limit)
+				if err != nil {
+					return err
+				}
+				o.SpendMax = &micro
+			}
+			if concurrent > 0 {
+				o.ConcurrentMax = &concurrent
+			}
+			id, secret, err := a.CreateKey(ctx, account.ID, o)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "key %s\n%s\n", id, secret)
+			return nil
+		})
+	create.Flags().StringVar(&name, "name", "", "what people call the key")
+	create.Flags().StringVar(&limit, "spend-usd", "", "US dollars that the key may spend in all")
+	create.Flags().StringSliceVar(&models, "model", nil, "model that the key may use; may be repeated; none means all")
+	create.Flags().Int64Var(&concurrent, "concurrent", 0, "jobs that may be under way at once; 0 means no limit")
+
+	list := verb("list ACCOUNT", "List the keys of an account", cobra.ExactArgs(1),
+		func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) error {
+			account, err := a.Account(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			keys, err := a.ListKeys(ctx, account.ID)
+			if err != nil {
+				return err
+			}
+			return table(out, "ID\tKEY\tNAME\tSPENT USD\tMODELS\tSTATE", func(w io.Writer) {
+				for _, k := range keys {
+					state := "active"
+					if k.RevokedAt != nil {
+						state = "revoked " + k.RevokedAt.UTC().Format(time.RFC3339)
+					}
+					fmt.Fprintf(w, "%s\t%s…\t%s\t%s\t%s\t%s\n", k.ID, k.Shown, k.Name, k.Spent.USD(), strings.Join(k.Models, ","), state)
+				}
+			})
+		})
+	revoke := verb("revoke KEY-ID", "End a key at every edge", cobra.ExactArgs(1),
+		func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) error {
+			if err := a.RevokeKey(ctx, args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "revoked %s\n", args[0])
+			return nil
+		})
+	c.AddCommand(create, list, revoke)
+	return c
+}
+
+func migrateCommand() *cobra.Command {
+	c := &cobra.Command{Use: "migrate", Short: "Bring the database's schema up to date", Args: cobra.NoArgs}
+	data := c.Flags().String("data", ".engy", "data directory of a running `engy up`; unused with DATABASE_URL")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		url, err := dsn(*data)
+		if err != nil {
+			return err
+		}
+		if err := pg.Migrate(c.Context(), url, sql.Billing()); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.OutOrStdout(), "the schema is up to date")
+		return nil
+	}
+	return c
+}
+
+func reconcileCommand() *cobra.Command {
+	return verb("reconcile", "Prove that the ledger adds up", cobra.NoArgs,
+		func(ctx context.Context, a *billing.Admin, out io.Writer, _ []string) error {
+			r, err := a.Reconcile(ctx)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "%d entries, %d settlements, %d open holds\n", r.Entries, r.Settlements, r.OpenHolds)
+			for _, f := range r.Findings {
+				fmt.Fprintln(out, "FINDING:", f)
+			}
+			if len(r.Findings) > 0 {
+				return fault.New(fault.Internal, fmt.Sprintf("%d findings", len(r.Findings)))
+			}
+			fmt.Fprintln(out, "the ledger adds up")
+			return nil
+		})
+}

@@ -1,0 +1,108 @@
+package runner
+
+import (
+	"sync"
+	"time"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/llm"
+)
+
+// batch joins the events of one attempt into frames. The first event of a
+// stream leaves at once; after it, events that come within the window share a
+// frame, so that only engines that are faster than the window are joined.
+type batch struct {
+	stream *bus.Stream
+	window time.Duration
+
+	mu      sync.Mutex
+	pending []llm.Event
+	bytes   int
+	sent    time.Time // when the last frame left
+	timer   *time.Timer
+	armed   bool
+	closed  bool
+	err     error
+}
+
+func newBatch(s *bus.Stream, streamed bool) *batch {
+	b := &batch{stream: s, window: StreamWindow}
+	if !streamed {
+		// Nobody reads before the end: even the first event may wait.
+		b.window, b.sent = WholeWindow, time.Now()
+	}
+	return b
+}
+
+// add is an llm.Sink. Texts that would not fit a message are cut between
+// characters.
+func (b *batch) add(e llm.Event) error {
+	for len(e.Text) > textBytesMax {
+		n := textBytesMax
+		for n > 0 && e.Text[n]&0xC0 == 0x80 {
+			n--
+		}
+		head := e
+		head.Text = e.Text[:n]
+		if err := b.push(head); err != nil {
+			return err
+		}
+		e.Text, e.Logprobs = e.Text[n:], nil
+		if e.Call != nil {
+			e.Call = &llm.CallDelta{Index: e.Call.Index}
+		}
+	}
+	return b.push(e)
+}
+
+func (b *batch) push(e llm.Event) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return b.err
+	}
+	b.pending = append(b.pending, e)
+	b.bytes += len(e.Text) + len(e.Logprobs)
+	wait := b.window - time.Since(b.sent)
+	if wait <= 0 || len(b.pending) >= batchEvents || b.bytes >= batchBytes {
+		b.flush()
+		return b.err
+	}
+	if !b.armed {
+		b.armed = true
+		if b.timer == nil {
+			b.timer = time.AfterFunc(wait, b.ring)
+		} else {
+			b.timer.Reset(wait)
+		}
+	}
+	return nil
+}
+
+func (b *batch) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.armed = false
+	if !b.closed && len(b.pending) > 0 {
+		b.flush()
+	}
+}
+
+// flush sends what is pending. The lock is held.
+func (b *batch) flush() {
+	b.sent = time.Now()
+	if b.err = b.stream.Emit(b.pending); b.err == nil {
+		b.pending, b.bytes = nil, 0
+	}
+}
+
+// rest ends the batch and gives what has not been sent.
+func (b *batch) rest() []llm.Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	return b.pending
+}

@@ -1,0 +1,27 @@
+package runner
+
+import "time"
+
+// Bounds of the loop.
+const (
+	// claimBytesMax bounds the bodies on their way to this worker at one time,
+	// so that the server's buffer for one client never fills.
+	claimBytesMax = 64 << 20
+	// StreamWindow joins events that come faster than it; the first one leaves
+	// at once.
+	StreamWindow = 6 * time.Millisecond
+	// WholeWindow joins the events of an answer that nobody reads before its end.
+	WholeWindow = 250 * time.Millisecond
+	// batchEvents and batchBytes close a batch before its window.
+	batchEvents = 512
+	batchBytes  = 64 << 10
+
+	aliveEvery   = time.Second
+	aliveWait    = 2500 * time.Millisecond
+	fullPause    = 50 * time.Millisecond
+	claimPause   = 250 * time.Millisecond
+	barredPause  = time.Second
+	finishWait   = 10 * time.Second
+	leaveWait    = 2 * time.Second
+	textBytesMax = 512 << 10
+)

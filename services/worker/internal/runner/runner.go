@@ -1,0 +1,285 @@
+// Package runner is the worker's loop: pull a ticket, claim the work, drive the
+// engine, emit what comes, report, acknowledge. It asks for no more tickets
+// than it has free slots, stops what nobody wants, and on a stop signal finishes
+// what it holds. Which engine it drives and what requests mean do not live
+// here.
+//
+// The invariant: a ticket is acknowledged only after its job is over, so what
+// is queued and what is being worked on is the demand that autoscalers read.
+package runner
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/services/worker/internal/engine"
+)
+
+// Model is one model that this worker serves.
+type Model struct {
+	// ID is the catalogue's name, Name the engine's.
+	ID         string
+	Name       string
+	Window     int64
+	Modalities []string
+	Features   []string
+}
+
+// Config says who the worker is and what it serves.
+type Config struct {
+	// Worker is unique for this start of the process; Name is the operator's.
+	Worker  string
+	Name    string
+	Region  string
+	Classes []bus.Class
+	Kind    string
+	Models  []Model
+	Slots   int
+	// Grace is how long jobs may go on after a stop.
+	Grace time.Duration
+}
+
+// Runner runs jobs. Use New.
+type Runner struct {
+	cfg    Config
+	bus    *bus.Bus
+	engine engine.Engine
+	log    *slog.Logger
+	bytes  *semaphore.Weighted
+	jobs   sync.WaitGroup
+	// work is the context of running jobs: it outlives the pulling.
+	work context.Context
+
+	mu      sync.Mutex
+	running map[string]*run
+	used    int
+	wakes   []chan struct{}
+	stopped bool
+}
+
+// Causes of the end of a job that did not come from its engine.
+var (
+	errUnwanted = fault.New(fault.Canceled, "nobody wants the job any more")
+	errOrphaned = fault.New(fault.Canceled, "the owner died")
+	errStopping = fault.New(fault.Engine, "the worker is stopping")
+	errDeadline = fault.New(fault.Timeout, "the request took too long")
+)
+
+// New prepares a runner.
+func New(cfg Config, b *bus.Bus, e engine.Engine, log *slog.Logger) *Runner {
+	return &Runner{
+		cfg: cfg, bus: b, engine: e, log: log,
+		bytes: semaphore.NewWeighted(claimBytesMax), running: map[string]*run{},
+	}
+}
+
+// Run serves until ctx ends, then drains: pulls nothing more, leaves the fleet,
+// and lets jobs finish for the grace.
+func (r *Runner) Run(ctx context.Context) error {
+	back, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	work, cut := context.WithCancelCause(back)
+	defer cut(nil)
+	r.work = work
+
+	group, back := errgroup.WithContext(back)
+	pulling, halt := context.WithCancel(ctx)
+	defer halt()
+	ready := make(chan struct{})
+	group.Go(func() error { return r.bus.Cancels(back, r.cfg.Worker, r.cancel, func() { close(ready) }) })
+	group.Go(func() error { return r.every(back, aliveEvery, r.alive) })
+	group.Go(func() error { return r.every(back, bus.ProgressEvery, r.progress) })
+	group.Go(func() error {
+		defer stop()
+		select {
+		case <-ready:
+		case <-back.Done():
+			return nil
+		}
+		pull, pulling := errgroup.WithContext(pulling)
+		for _, q := range r.queues() {
+			wake := make(chan struct{}, 1)
+			r.wakes = append(r.wakes, wake)
+			pull.Go(func() error { return r.bus.Pull(pulling, q, r.free, wake, r.take) })
+		}
+		pull.Go(func() error { return r.every(pulling, bus.HeartbeatEvery, r.beat) })
+		pull.Go(func() error { <-back.Done(); halt(); return nil })
+		pull.Go(func() error { r.beat(pulling); <-pulling.Done(); r.drain(cut); stop(); return nil })
+		return pull.Wait()
+	})
+	return group.Wait()
+}
+
+// queues lists what is pulled: every class of every model, and what is offered
+// to this worker by name.
+func (r *Runner) queues() []bus.Queue {
+	queues := []bus.Queue{{Region: r.cfg.Region, Worker: r.cfg.Worker}}
+	for _, m := range r.cfg.Models {
+		for _, c := range r.cfg.Classes {
+			queues = append(queues, bus.Queue{Region: r.cfg.Region, Model: m.ID, Class: c})
+		}
+	}
+	return queues
+}
+
+// drain ends the worker's part in the fleet and waits for its jobs.
+func (r *Runner) drain(cut context.CancelCauseFunc) {
+	r.mu.Lock()
+	r.stopped = true
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.work), leaveWait)
+	defer cancel()
+	for _, m := range r.cfg.Models {
+		if err := r.bus.Leave(ctx, r.cfg.Worker, m.ID); err != nil {
+			r.log.Warn("fleet not left", "model", m.ID, "error", err)
+		}
+	}
+	late := time.AfterFunc(r.cfg.Grace, func() { cut(errStopping) })
+	defer late.Stop()
+	r.jobs.Wait()
+}
+
+func (r *Runner) every(ctx context.Context, d time.Duration, do func(context.Context)) error {
+	tick := time.NewTicker(d)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			do(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (r *Runner) free() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		return 0
+	}
+	return r.cfg.Slots - r.used
+}
+
+// take puts a ticket into a slot, or gives it back when all are full.
+func (r *Runner) take(d *bus.Delivery) {
+	r.mu.Lock()
+	full := r.stopped || r.used >= r.cfg.Slots
+	if !full {
+		r.used++
+		r.jobs.Add(1)
+	}
+	r.mu.Unlock()
+	if full {
+		if err := d.Nak(fullPause); err != nil {
+			r.log.Warn("ticket not given back", "job", d.Ticket.Job, "error", err)
+		}
+		return
+	}
+	go func() {
+		defer r.done()
+		j := &run{r: r, d: d, ticket: d.Ticket, began: time.Now()}
+		j.serve()
+	}()
+}
+
+// done frees a slot and wakes the pullers.
+func (r *Runner) done() {
+	r.mu.Lock()
+	r.used--
+	r.mu.Unlock()
+	r.jobs.Done()
+	for _, w := range r.wakes {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (r *Runner) beat(ctx context.Context) {
+	r.mu.Lock()
+	used := r.used
+	r.mu.Unlock()
+	for _, m := range r.cfg.Models {
+		err := r.bus.Beat(ctx, bus.Heartbeat{
+			Worker: r.cfg.Worker, Name: r.cfg.Name, Model: m.ID, Region: r.cfg.Region, Classes: r.cfg.Classes,
+			Engine: r.cfg.Kind, Slots: r.cfg.Slots, InFlight: used, Window: m.Window,
+			Modalities: m.Modalities, Features: m.Features, Time: time.Now().UTC(),
+		})
+		if err != nil && ctx.Err() == nil {
+			r.log.Warn("heartbeat not written", "model", m.ID, "error", err)
+		}
+	}
+}
+
+// cancel stops an attempt that its owner does not want.
+func (r *Runner) cancel(w bus.Running) {
+	r.mu.Lock()
+	j := r.running[w.Job]
+	r.mu.Unlock()
+	if j != nil && j.attempt == w.Attempt {
+		j.stop(errUnwanted)
+	}
+}
+
+// alive asks each owner about its jobs, and stops those that it does not want;
+// all of them when the owner is dead.
+func (r *Runner) alive(ctx context.Context) {
+	owners := map[string][]bus.Running{}
+	r.mu.Lock()
+	for job, j := range r.running {
+		owners[j.ticket.Owner] = append(owners[j.ticket.Owner], bus.Running{Job: job, Attempt: j.attempt})
+	}
+	r.mu.Unlock()
+	var asks sync.WaitGroup
+	for owner, jobs := range owners {
+		asks.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, aliveWait)
+			defer cancel()
+			gone, err := r.bus.StillWanted(ctx, owner, r.cfg.Worker, jobs)
+			if bus.Vanished(err) {
+				r.log.Warn("owner died", "owner", owner, "jobs", len(jobs))
+				for _, w := range jobs {
+					r.orphan(w)
+				}
+				return
+			}
+			for _, w := range gone {
+				r.cancel(w)
+			}
+		})
+	}
+	asks.Wait()
+}
+
+func (r *Runner) orphan(w bus.Running) {
+	r.mu.Lock()
+	j := r.running[w.Job]
+	r.mu.Unlock()
+	if j != nil && j.attempt == w.Attempt {
+		j.stop(errOrphaned)
+	}
+}
+
+// progress keeps the tickets of running jobs.
+func (r *Runner) progress(context.Context) {
+	r.mu.Lock()
+	var held []*bus.Delivery
+	for _, j := range r.running {
+		held = append(held, j.d)
+	}
+	r.mu.Unlock()
+	for _, d := range held {
+		if err := d.Progress(); err != nil {
+			r.log.Warn("progress not told", "job", d.Ticket.Job, "error", err)
+		}
+	}
+}
