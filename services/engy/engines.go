@@ -150,7 +150,7 @@ func priced(models catalog.Catalog, rates pricing.List, engines []engineAt) (cat
 			if models, err = models.With(row); err != nil {
 				return models, rates, err
 			}
-			free := pricing.Row{Model: s.Name, Unit: pricing.Tokens, Rates: pricing.Rates{Version: rates.Version()}}
+			free := pricing.Row{Model: s.Name, Unit: pricing.Token, Rates: pricing.Rates{Version: rates.Version()}}
 			if rates, err = rates.With(free); err != nil {
 				return models, rates, err
 			}

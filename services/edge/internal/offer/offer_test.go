@@ -1,0 +1,402 @@
+package offer_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/bus/bustest"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/pkg/pricing"
+	"github.com/engy-ai/engy/services/edge/internal/offer"
+)
+
+const patience = 10 * time.Second
+
+// world is a desk on a real bus.
+type world struct {
+	t     *testing.T
+	bus   *bus.Bus
+	desk  *offer.Desk
+	mu    sync.Mutex
+	dead  map[string]bool
+	other []string // live workers, in the order of preference
+}
+
+func newWorld(t *testing.T, change func(*offer.Config)) *world {
+	t.Helper()
+	w := &world{t: t, bus: bustest.New(t), dead: map[string]bool{}}
+	cfg := offer.Config{
+		ClaimWait: 2 * time.Second, Again: 300 * time.Millisecond, Quiet: 100 * time.Millisecond, ProbeWait: time.Second,
+		Attempts: 3, QueueBytes: 1 << 20, AnswerBytes: 4 << 20,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	w.desk = offer.New("edge-1", w.bus, cfg, func(id string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.dead[id] = true
+	}, func(id string) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.dead[id]
+	}, slog.New(slog.DiscardHandler))
+	w.run(func(ctx context.Context) error { return w.desk.Watch(ctx) })
+	ready := make(chan struct{})
+	w.run(func(ctx context.Context) error {
+		return w.bus.Own(ctx, "edge-1", w.desk, func() { close(ready) })
+	})
+	<-ready
+	return w
+}
+
+// run keeps something going for the test's life.
+func (w *world) run(f func(ctx context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			w.t.Error(err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// hand is a worker of a few lines.
+type hand struct {
+	w       *world
+	id      string
+	tickets chan *bus.Delivery
+	stops   chan bus.Running
+	die     func()
+}
+
+func (w *world) worker(id string, shared bool) *hand {
+	w.t.Helper()
+	h := &hand{w: w, id: id, tickets: make(chan *bus.Delivery, 10), stops: make(chan bus.Running, 10)}
+	ready := make(chan struct{})
+	h.die = w.run(func(ctx context.Context) error {
+		return w.bus.Cancels(ctx, id, func(r bus.Running) { h.stops <- r }, func() { close(ready) })
+	})
+	<-ready
+	pull := func(q bus.Queue) {
+		w.run(func(ctx context.Context) error {
+			return w.bus.Pull(ctx, q, func() int { return 1 }, nil, func(d *bus.Delivery) { h.tickets <- d })
+		})
+	}
+	pull(bus.Queue{Region: "eu", Worker: id})
+	if shared {
+		pull(bus.Queue{Region: "eu", Model: "glm-5.2", Class: bus.Open})
+	}
+	return h
+}
+
+func (h *hand) ticket() bus.Ticket {
+	h.w.t.Helper()
+	select {
+	case d := <-h.tickets:
+		require.NoError(h.w.t, d.Ack())
+		return d.Ticket
+	case <-time.After(patience):
+		require.FailNow(h.w.t, "no ticket came to "+h.id)
+		return bus.Ticket{}
+	}
+}
+
+// claim takes the next ticket and its work.
+func (h *hand) claim() *attempt {
+	h.w.t.Helper()
+	t := h.ticket()
+	work, verdict, err := h.w.bus.Claim(h.w.t.Context(), t, h.id)
+	require.NoError(h.w.t, err)
+	require.Equal(h.w.t, bus.Granted, verdict)
+	s, err := h.w.bus.Stream(t, h.id, work.Attempt)
+	require.NoError(h.w.t, err)
+	return &attempt{h: h, s: s, body: string(work.Body)}
+}
+
+type attempt struct {
+	h    *hand
+	s    *bus.Stream
+	body string
+}
+
+func (a *attempt) text(s string) {
+	a.h.w.t.Helper()
+	require.NoError(a.h.w.t, a.s.Emit([]llm.Event{{Kind: llm.Text, Text: s}}))
+}
+
+func (a *attempt) finish(last llm.Event, o pricing.Outcome) bool {
+	a.h.w.t.Helper()
+	wanted, err := a.s.Finish(a.h.w.t.Context(), []llm.Event{last}, bus.End{Outcome: o, Usage: llm.Usage{Prompt: 3, Completion: 2}})
+	require.NoError(a.h.w.t, err)
+	a.s.Close()
+	return wanted
+}
+
+func done() llm.Event { return llm.Event{Kind: llm.Done, Finish: llm.Stop} }
+
+func (w *world) place(stream bool) *offer.Job {
+	w.t.Helper()
+	j, err := w.desk.Place(offer.Order{
+		Ticket: bus.Ticket{Job: "j1", Region: "eu", Model: "glm-5.2", Class: bus.Open, Deadline: time.Now().Add(time.Minute)},
+		Body:   []byte("the work"), Stream: stream,
+		Other: func(except func(string) bool) (string, string, bool) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for _, id := range w.other {
+				if !except(id) && !w.dead[id] {
+					return id, "eu", true
+				}
+			}
+			return "", "", false
+		},
+		Free: func() int { return len(w.other) },
+	})
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { j.Close(context.WithoutCancel(w.t.Context())) })
+	return j
+}
+
+// all reads a job to its end.
+func (w *world) all(j *offer.Job) (text string, last llm.Event) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	for {
+		events, err := j.Next(ctx, patience)
+		require.NoError(w.t, err)
+		for _, e := range events {
+			text += e.Text
+			if e.Last() {
+				return text, e
+			}
+		}
+	}
+}
+
+func TestAJobIsServedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	h := w.worker("w1", true)
+	j := w.place(true)
+	a := h.claim()
+	require.Equal(t, "the work", a.body)
+	a.text("one ")
+	a.text("two")
+	require.True(t, a.finish(done(), pricing.Finished))
+	text, last := w.all(j)
+	require.Equal(t, "one two", text)
+	require.Equal(t, int64(2), last.Usage.Completion)
+	require.Equal(t, "w1", j.Result().Worker)
+	j.Close(t.Context())
+	require.Zero(t, w.desk.Count())
+}
+
+func TestASecondClaimIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	h := w.worker("w1", true)
+	w.place(true)
+	tk := h.ticket()
+	for i, want := range []bus.Verdict{bus.Granted, bus.Taken, bus.Taken} {
+		_, verdict, err := w.bus.Claim(t.Context(), tk, []string{"w1", "w2", "w1"}[i])
+		require.NoError(t, err)
+		require.Equal(t, want, verdict)
+	}
+	tk.Job = "j9"
+	_, verdict, err := w.bus.Claim(t.Context(), tk, "w1")
+	require.NoError(t, err)
+	require.Equal(t, bus.Gone, verdict)
+}
+
+func TestAnotherWorkerTakesOverBeforeTheFirstByte(t *testing.T) {
+	t.Parallel()
+	for name, stream := range map[string]bool{"streamed": true, "whole": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			first, second := w.worker("w1", true), w.worker("w2", false)
+			w.other = []string{"w1", "w2"}
+			j := w.place(stream)
+			a := first.claim()
+			if !stream {
+				a.text("half of an answer that nobody has seen")
+			}
+			first.die()
+			b := second.claim()
+			// The dead worker's frames are nobody's business any more.
+			require.NoError(t, a.s.Emit([]llm.Event{{Kind: llm.Text, Text: "ghost"}}))
+			b.text("whole")
+			require.True(t, b.finish(done(), pricing.Finished))
+			text, last := w.all(j)
+			require.Equal(t, "whole", text)
+			require.Equal(t, llm.Done, last.Kind)
+			require.Equal(t, 2, j.Result().Attempt)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			require.True(t, w.dead["w1"])
+		})
+	}
+}
+
+func TestAfterTheFirstByteALostWorkerIsAnError(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	first := w.worker("w1", true)
+	w.worker("w2", false)
+	w.other = []string{"w1", "w2"}
+	j := w.place(true)
+	a := first.claim()
+	a.text("seen")
+	events, err := j.Next(t.Context(), patience)
+	require.NoError(t, err)
+	require.Equal(t, "seen", events[0].Text)
+	first.die()
+	_, last := w.all(j)
+	require.Equal(t, fault.Engine, last.Fault.Code)
+	require.Nil(t, j.Result().End)
+}
+
+func TestAGapEndsTheAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	h := w.worker("w1", true)
+	j := w.place(true)
+	a := h.claim()
+	a.text("one")
+	require.False(t, w.desk.Take("w1", bus.Frame{Job: "j1", Attempt: 1, Seq: 3, Events: []llm.Event{{Kind: llm.Text, Text: "three"}}}))
+	text, last := w.all(j)
+	require.NotContains(t, text, "three")
+	require.Equal(t, llm.Failed, last.Kind)
+	require.Equal(t, "j1", (<-h.stops).Job)
+}
+
+func TestAnEngineThatFailsIsTriedElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	first, second := w.worker("w1", true), w.worker("w2", false)
+	w.other = []string{"w2"}
+	j := w.place(true)
+	failed := llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Engine, Message: "boom"}}
+	first.claim().finish(failed, pricing.Failed)
+	second.claim().finish(failed, pricing.Failed)
+	_, last := w.all(j)
+	require.Equal(t, "boom", last.Fault.Message, "nobody is left")
+}
+
+func TestABadRequestIsTriedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	first := w.worker("w1", true)
+	w.other = []string{"w2"}
+	j := w.place(true)
+	first.claim().finish(llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Invalid, Message: "too long"}}, pricing.Failed)
+	_, last := w.all(j)
+	require.Equal(t, fault.Invalid, last.Fault.Code)
+	require.Equal(t, 1, j.Result().Attempt)
+}
+
+func TestNobodyClaims(t *testing.T) {
+	t.Parallel()
+	t.Run("busy after the wait", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, func(c *offer.Config) { c.ClaimWait = 400 * time.Millisecond })
+		_, last := w.all(w.place(true))
+		require.Equal(t, fault.Busy, last.Fault.Code)
+	})
+	t.Run("a free worker is asked by name", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, nil)
+		h := w.worker("w1", false) // does not pull the shared queue, as if another had the ticket and hung
+		w.other = []string{"w1"}
+		j := w.place(true)
+		var served sync.WaitGroup
+		served.Go(func() { h.claim().finish(done(), pricing.Finished) })
+		_, last := w.all(j)
+		require.Equal(t, llm.Done, last.Kind)
+		served.Wait()
+	})
+}
+
+func TestTheDeadlineEndsAJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	h := w.worker("w1", true)
+	j, err := w.desk.Place(offer.Order{
+		Ticket: bus.Ticket{Job: "j2", Region: "eu", Model: "glm-5.2", Class: bus.Open, Deadline: time.Now().Add(500 * time.Millisecond)},
+		Stream: true,
+		Other:  func(func(string) bool) (string, string, bool) { return "", "", false },
+		Free:   func() int { return 0 },
+	})
+	require.NoError(t, err)
+	defer j.Close(t.Context())
+	h.claim()
+	_, last := w.all(j)
+	require.Equal(t, fault.Timeout, last.Fault.Code)
+	require.Equal(t, "j2", (<-h.stops).Job)
+}
+
+func TestAClientThatLeavesPaysForWhatWasMade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	h := w.worker("w1", true)
+	j := w.place(true)
+	a := h.claim()
+	a.text("one")
+	got := make(chan offer.Result, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		got <- j.Abandon(ctx)
+	}()
+	require.Equal(t, bus.Running{Job: "j1", Attempt: 1}, <-h.stops)
+	a.finish(llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Canceled}}, pricing.Left)
+	r := <-got
+	require.Equal(t, pricing.Left, r.End.Outcome)
+	require.Equal(t, int64(2), r.End.Usage.Completion)
+}
+
+func TestASlowClientIsBoundedAndPays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *offer.Config) { c.QueueBytes = 10_000 })
+	h := w.worker("w1", true)
+	j := w.place(true)
+	a := h.claim()
+	for range 200 {
+		a.text("0123456789")
+	}
+	require.Equal(t, "j1", (<-h.stops).Job)
+	require.True(t, a.finish(llm.Event{Kind: llm.Failed}, pricing.Left))
+	text, last := w.all(j)
+	require.Empty(t, text, "an answer with a hole is never shown")
+	require.Equal(t, fault.Canceled, last.Fault.Code)
+	require.Equal(t, int64(2), j.Result().End.Usage.Completion)
+}
+
+func TestAReplacedBodyRunsAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	h := w.worker("w1", true)
+	j := w.place(true)
+	a := h.claim()
+	a.text("with the old limit")
+	require.NoError(t, j.Replace([]byte("less work")))
+	require.Equal(t, 1, (<-h.stops).Attempt)
+	b := h.claim()
+	require.Equal(t, "less work", b.body)
+	require.True(t, b.finish(done(), pricing.Finished))
+	text, _ := w.all(j)
+	require.Empty(t, text)
+}
