@@ -1,0 +1,244 @@
+package openaihttp
+
+import (
+	"crypto/rand"
+
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+)
+
+// answer turns the pieces of one exchange into events.
+type answer struct {
+	sink llm.Sink
+	// limit is the max_tokens that was asked for.
+	limit  int64
+	calls  calls
+	finish string
+	usage  llm.Usage
+	// counted says that usage came from the engine, running that it came from
+	// timings. made is our own count, for when it did not.
+	counted, running bool
+	made             int64
+}
+
+// take pushes what a piece says.
+func (a *answer) take(p *piece) error {
+	if p.fault != nil {
+		return p.fault
+	}
+	// Counts replace earlier ones: engines that tell them in every chunk tell
+	// totals. Timings are only as good as usage while there is no usage.
+	if p.counted && (!p.running || a.running || !a.counted) {
+		a.counted, a.running, a.usage = true, p.running, p.usage
+	}
+	switch p.finish {
+	case "":
+	case "abort", "error":
+		// What comes with it may repeat the text so far.
+		return fault.New(fault.Engine, "the engine gave up before the answer was finished")
+	case "stop", "length", "tool_calls", "function_call", "content_filter":
+		// Once the limit struck, nothing else that is said of the end is true.
+		if a.finish != "length" {
+			a.finish = p.finish
+		}
+	default:
+		return fault.New(fault.Engine, "the engine ended the answer for a reason that is not known")
+	}
+	return a.push(p)
+}
+
+func (a *answer) push(p *piece) error {
+	if p.text == "" && p.reasoning == "" && len(p.calls) == 0 && p.logprobs == nil {
+		return nil
+	}
+	a.made++
+	logprobs := p.logprobs
+	if logprobs != nil {
+		// The bytes belong to the reader, which goes on.
+		logprobs = append([]byte(nil), logprobs...)
+	}
+	if p.reasoning != "" {
+		e := llm.Event{Kind: llm.Reasoning, Text: p.reasoning}
+		if p.text == "" {
+			e.Logprobs, logprobs = logprobs, nil
+		}
+		if err := a.sink(e); err != nil {
+			return err
+		}
+	}
+	// Entries of tokens that made no text, such as half a character or a piece of
+	// a call, go with a text that is empty.
+	if p.text != "" || logprobs != nil {
+		if err := a.sink(llm.Event{Kind: llm.Text, Text: p.text, Logprobs: logprobs}); err != nil {
+			return err
+		}
+	}
+	for i := range p.calls {
+		if err := a.calls.take(&p.calls[i], a.sink); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// done pushes the end, when there was one.
+func (a *answer) done() error {
+	if a.finish == "" {
+		return errCut(nil)
+	}
+	if err := a.calls.complete(); err != nil {
+		return err
+	}
+	usage := a.produced()
+	return a.sink(llm.Event{Kind: llm.Done, Finish: a.reason(), Usage: &usage})
+}
+
+// reason is why the answer ended. A call that is not whole was cut by the
+// limit, whatever the engine says; and only a call makes it an end with calls.
+func (a *answer) reason() llm.Finish {
+	switch {
+	case a.finish == "length" || a.calls.cut():
+		return llm.Length
+	case a.finish == "content_filter":
+		return llm.Filter
+	case a.calls.any():
+		return llm.ToolCalls
+	}
+	return llm.Stop
+}
+
+// produced is what the engine is known to have done so far.
+func (a *answer) produced() llm.Usage {
+	if a.counted {
+		return a.usage
+	}
+	return llm.Usage{Prompt: a.usage.Prompt, Completion: a.made}
+}
+
+// calls follows the tool calls of one answer. Their own indices have no gap;
+// the engine's may.
+type calls struct {
+	list []call
+}
+
+type call struct {
+	// index is the engine's, -1 when it gives none.
+	index    int64
+	id, name string
+	// early holds arguments that came before the name.
+	early string
+	args  arguments
+}
+
+// take pushes a piece of a call, once the call has a name.
+func (c *calls) take(p *callPiece, sink llm.Sink) error {
+	at := c.find(p)
+	if at < 0 {
+		if err := c.complete(); err != nil {
+			return err
+		}
+		if at = len(c.list); at >= llm.CallsMax {
+			return fault.New(fault.Engine, "the engine made too many tool calls")
+		}
+		c.list = append(c.list, call{index: p.index})
+	}
+	k, text := &c.list[at], p.arg
+	if k.args.whole {
+		// Nothing can follow a whole object: what does is the engine's summary,
+		// and joined to it the arguments would be broken.
+		text = ""
+	}
+	k.args.take(text)
+	if k.id == "" {
+		k.id = p.id
+	}
+	if k.name != "" {
+		if text == "" {
+			return nil
+		}
+		return sink(llm.Event{Kind: llm.ToolCall, Text: text, Call: &llm.CallDelta{Index: at}})
+	}
+	text = k.early + text
+	if p.name == "" {
+		k.early = text
+		return nil
+	}
+	if k.id == "" {
+		k.id = "call_" + rand.Text()
+	}
+	k.name, k.early = p.name, ""
+	return sink(llm.Event{
+		Kind: llm.ToolCall, Text: text,
+		Call: &llm.CallDelta{Index: at, ID: k.id, Name: k.name},
+	})
+}
+
+// find looks for the call that a piece belongs to, -1 for a new one. Engines
+// give an index; some give the same one to several calls, or none, and then
+// another id with a name tells.
+func (c *calls) find(p *callPiece) int {
+	for at := len(c.list) - 1; at >= 0; at-- {
+		k := &c.list[at]
+		switch {
+		case k.index != p.index:
+		case p.name == "" || k.name == "":
+			return at
+		case p.index < 0 && p.id == "":
+			return -1
+		case p.id == "" || p.id == k.id || k.args.open():
+			return at
+		}
+	}
+	return -1
+}
+
+// complete refuses an answer with a call that calls nothing.
+func (c *calls) complete() error {
+	for i := range c.list {
+		if c.list[i].name == "" {
+			return fault.New(fault.Engine, "the engine made a tool call without a name")
+		}
+	}
+	return nil
+}
+
+func (c *calls) any() bool { return len(c.list) > 0 }
+
+// cut tells whether a call's arguments stop in the middle.
+func (c *calls) cut() bool {
+	for i := range c.list {
+		if c.list[i].args.open() {
+			return true
+		}
+	}
+	return false
+}
+
+// arguments watches the brackets of JSON text as it comes.
+type arguments struct {
+	depth           int
+	quoted, escaped bool
+	whole           bool
+}
+
+func (a *arguments) take(text string) {
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		switch {
+		case a.escaped:
+			a.escaped = false
+		case a.quoted:
+			a.escaped, a.quoted = c == '\\', c != '"'
+		case c == '"':
+			a.quoted = true
+		case c == '{' || c == '[':
+			a.depth++
+		case c == '}' || c == ']':
+			if a.depth--; a.depth <= 0 {
+				a.whole = true
+			}
+		}
+	}
+}
+
+func (a *arguments) open() bool { return !a.whole && (a.depth > 0 || a.quoted) }

@@ -1,0 +1,250 @@
+package openaihttp
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/engy-ai/engy/pkg/llm"
+)
+
+// encode writes the body of a chat completion. The same request is the same
+// bytes every time: prefix caches depend on it. Long texts are copied once.
+func (q *quirks) encode(name string, req *llm.Request, rid string) []byte {
+	b := make([]byte, 0, size(req))
+	b = quote(append(b, `{"model":`...), name)
+	b = q.messages(b, req)
+	b = q.tools(b, req)
+	b = append(b, `,"stream":true,"stream_options":{"include_usage":true`...)
+	b = append(append(b, q.runningOptions...), '}')
+	b = append(b, q.runningRequest...)
+	b = strconv.AppendInt(append(b, `,"max_tokens":`...), outputTokens(req), 10)
+	if req.Logprobs {
+		b = append(b, `,"logprobs":true`...)
+		if req.TopLogprobs > 0 {
+			b = strconv.AppendInt(append(b, `,"top_logprobs":`...), int64(req.TopLogprobs), 10)
+		}
+	}
+	b = extra(b, req.Extra, ownRequest)
+	if rid != "" {
+		b = quote(append(b, `,"rid":`...), rid)
+	}
+	return append(b, '}')
+}
+
+// outputTokens is never left to the engine, whose own default may be 16 tokens
+// or the whole window.
+func outputTokens(req *llm.Request) int64 {
+	if req.MaxTokens > 0 {
+		return req.MaxTokens
+	}
+	return OutputTokensUsual
+}
+
+// ownRequest names the members of a request that Extra may not set: those that
+// are written from fields, and those that would change what they mean.
+func ownRequest(name string) bool {
+	switch name {
+	case "model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens",
+		"tools", "tool_choice", "logprobs", "top_logprobs", "rid", "timings_per_token":
+		return true
+	}
+	return false
+}
+
+func ownMessage(name string) bool {
+	switch name {
+	case "role", "content", "name", "tool_calls", "tool_call_id", "reasoning", "reasoning_content":
+		return true
+	}
+	return false
+}
+
+func ownFunction(name string) bool {
+	return name == "name" || name == "description" || name == "parameters"
+}
+
+func extra(b []byte, fields []llm.Field, own func(string) bool) []byte {
+	for i := range fields {
+		if f := &fields[i]; len(f.Value) > 0 && !own(f.Name) {
+			b = quote(append(b, ','), f.Name)
+			b = append(append(b, ':'), f.Value...)
+		}
+	}
+	return b
+}
+
+func (q *quirks) messages(b []byte, req *llm.Request) []byte {
+	b = append(b, `,"messages":[`...)
+	for i := range req.Items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = q.message(b, &req.Items[i])
+	}
+	return append(b, ']')
+}
+
+func (q *quirks) message(b []byte, it *llm.Item) []byte {
+	role := it.Role
+	if role == llm.Developer {
+		// Chat templates do not know the word.
+		role = llm.System
+	}
+	b = quote(append(b, `{"role":`...), string(role))
+	if it.Name != "" {
+		b = quote(append(b, `,"name":`...), it.Name)
+	}
+	if it.CallID != "" {
+		b = quote(append(b, `,"tool_call_id":`...), it.CallID)
+	}
+	if it.Reasoning != "" {
+		b = append(append(append(b, `,"`...), q.thoughts...), `":`...)
+		b = quote(b, it.Reasoning)
+	}
+	b = content(append(b, `,"content":`...), it.Parts)
+	for i := range it.Calls {
+		c := &it.Calls[i]
+		if i == 0 {
+			b = append(b, `,"tool_calls":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = quote(append(b, `{"id":`...), c.ID)
+		b = quote(append(b, `,"type":"function","function":{"name":`...), c.Name)
+		args := c.Arguments
+		if strings.TrimSpace(args) == "" {
+			// Engines parse the arguments of earlier calls, and nothing is no JSON.
+			args = "{}"
+		}
+		b = quote(append(b, `,"arguments":`...), args)
+		b = append(b, "}}"...)
+	}
+	if len(it.Calls) > 0 {
+		b = append(b, ']')
+	}
+	return append(extra(b, it.Extra, ownMessage), '}')
+}
+
+// content writes one text as a string, which every template can print, and
+// anything else as a list.
+func content(b []byte, parts []llm.Part) []byte {
+	if len(parts) == 0 {
+		return append(b, `""`...)
+	}
+	if len(parts) == 1 && parts[0].Media == nil {
+		return quote(b, parts[0].Text)
+	}
+	b = append(b, '[')
+	for i := range parts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		p := &parts[i]
+		switch {
+		case p.Media == nil:
+			b = quote(append(b, `{"type":"text","text":`...), p.Text)
+			b = append(b, '}')
+		case p.Media.Kind == "audio":
+			b = quote(append(b, `{"type":"input_audio","input_audio":{"data":`...), p.Media.Data)
+			b = quote(append(b, `,"format":`...), format(p.Media.Type))
+			b = append(b, "}}"...)
+		default:
+			b = quote(append(b, `{"type":"image_url","image_url":{"url":`...), "data:"+p.Media.Type+";base64")
+			// Two strings become one, without a copy of the data: the comma takes
+			// the place of the quotes between them.
+			comma := len(b) - 1
+			b = quote(b[:comma], p.Media.Data)
+			b[comma] = ','
+			b = append(b, "}}"...)
+		}
+	}
+	return append(b, ']')
+}
+
+// format is the name that OpenAI has for a type of sound.
+func format(mediaType string) string {
+	_, sub, _ := strings.Cut(mediaType, "/")
+	sub, _, _ = strings.Cut(sub, ";")
+	switch sub = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(sub)), "x-"); sub {
+	case "mpeg":
+		return "mp3"
+	case "wave":
+		return "wav"
+	}
+	return sub
+}
+
+// tools writes the tools with their schemas byte for byte. An engine that does
+// not read tool_choice gets no tools where none may be called.
+func (q *quirks) tools(b []byte, req *llm.Request) []byte {
+	if len(req.Tools) == 0 || !q.choice && req.Choice == "none" {
+		return b
+	}
+	b = append(b, `,"tools":[`...)
+	for i := range req.Tools {
+		t := &req.Tools[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = quote(append(b, `{"type":"function","function":{"name":`...), t.Name)
+		if t.Description != "" {
+			b = quote(append(b, `,"description":`...), t.Description)
+		}
+		if len(t.Schema) > 0 {
+			b = append(append(b, `,"parameters":`...), t.Schema...)
+		}
+		b = append(extra(b, t.Extra, ownFunction), "}}"...)
+	}
+	b = append(b, ']')
+	if !q.choice || req.Choice == "" {
+		return b
+	}
+	b = append(b, `,"tool_choice":`...)
+	if req.Choice == "tool" {
+		b = quote(append(b, `{"type":"function","function":{"name":`...), req.ChoiceName)
+		return append(b, "}}"...)
+	}
+	return quote(b, req.Choice)
+}
+
+// quote writes a JSON string. Only what JSON demands is escaped; bytes that are
+// not UTF-8 become U+FFFD, since no engine would take them.
+func quote(b []byte, text string) []byte {
+	// The error tells of bytes that are not UTF-8 and nothing else.
+	b, _ = jsontext.AppendQuote(b, text)
+	return b
+}
+
+// size guesses how long the body gets, generously: growing costs a copy.
+func size(req *llm.Request) int {
+	n := 1 << 10
+	for i := range req.Items {
+		it := &req.Items[i]
+		text := len(it.Reasoning)
+		for j := range it.Parts {
+			text += len(it.Parts[j].Text) + 64
+			if m := it.Parts[j].Media; m != nil {
+				n += len(m.Data) + len(m.Type) + 64
+			}
+		}
+		for j := range it.Calls {
+			text += len(it.Calls[j].Arguments) + len(it.Calls[j].Name) + 128
+		}
+		n += text + text/8 + 128 + extraSize(it.Extra)
+	}
+	for i := range req.Tools {
+		t := &req.Tools[i]
+		n += len(t.Schema) + len(t.Description)*9/8 + len(t.Name) + 128 + extraSize(t.Extra)
+	}
+	return n + extraSize(req.Extra)
+}
+
+func extraSize(fields []llm.Field) int {
+	n := 0
+	for i := range fields {
+		n += len(fields[i].Name) + len(fields[i].Value) + 8
+	}
+	return n
+}

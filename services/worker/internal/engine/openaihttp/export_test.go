@@ -1,0 +1,45 @@
+package openaihttp
+
+import (
+	"io"
+
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+)
+
+// Encode writes the body that a kind of engine gets.
+func Encode(kind, name string, req *llm.Request, rid string) []byte {
+	q, ok := quirksOf(kind)
+	if !ok {
+		panic("no such kind: " + kind)
+	}
+	return q.encode(name, req, rid)
+}
+
+// Decode reads a stream as Generate does, without an engine.
+func Decode(r io.Reader, sink llm.Sink) (llm.Usage, error) {
+	return DecodeWithin(r, sink, LineBytesMax)
+}
+
+// DecodeWithin is Decode with another bound for lines.
+func DecodeWithin(r io.Reader, sink llm.Sink, longest int) (llm.Usage, error) {
+	x := &exchange{e: &Engine{host: "engine.test:1"}, quirks: &quirks{}, answer: answer{sink: sink}}
+	err := x.read(nil, newEvents(r, make([]byte, 16), longest))
+	return x.answer.produced(), err
+}
+
+// Chunk is what one chunk says, for comparison.
+type Chunk = piece
+
+// DecodeQuick and DecodeSlow read one chunk in either way.
+func DecodeQuick(data []byte) (p Chunk, ok bool) {
+	var q quick
+	ok = q.parse(data, &p)
+	return p, ok
+}
+
+// DecodeSlow is the way that reads everything.
+func DecodeSlow(data []byte) (Chunk, error) { return decodeChunk(data) }
+
+// Refusal is the fault of an error inside a stream.
+func Refusal(data []byte) *fault.Error { return reported(data) }

@@ -1,0 +1,247 @@
+package openaihttp
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+)
+
+// errIdle ends an exchange whose engine fell silent.
+var errIdle = errors.New("engine sent nothing for too long")
+
+// Generate runs one exchange; see the interface in package engine.
+func (e *Engine) Generate(ctx context.Context, name string, req *llm.Request, sink llm.Sink) (llm.Usage, error) {
+	q, err := e.quirks(ctx)
+	if err != nil {
+		return llm.Usage{}, ended(ctx, err)
+	}
+	x := &exchange{e: e, quirks: q, name: name, req: req, answer: answer{sink: sink}}
+	if q.abort != "" {
+		x.rid = rand.Text()
+	}
+	if err = x.run(ctx); err != nil {
+		x.abort(ctx)
+		x.count(ctx)
+	}
+	return x.answer.produced(), ended(ctx, err)
+}
+
+// ended is err, unless the end of ctx is what brought it about.
+func ended(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if err == nil || cause == nil {
+		return err
+	}
+	var f *fault.Error
+	switch {
+	case errors.As(cause, &f):
+		return cause
+	case errors.Is(cause, context.DeadlineExceeded):
+		return fault.Wrap(fault.Timeout, "the time for the request is over", cause)
+	}
+	return fault.Wrap(fault.Canceled, "the request was canceled", cause)
+}
+
+// exchange is one request under way.
+type exchange struct {
+	e      *Engine
+	quirks *quirks
+	name   string
+	req    *llm.Request
+	rid    string
+	answer answer
+}
+
+// run sends the request and takes the answer.
+func (x *exchange) run(parent context.Context) error {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	w := newWatch(x.e.idle, func() { cancel(errIdle) })
+	err := x.exchange(ctx, w)
+	if err != nil && errors.Is(context.Cause(ctx), errIdle) {
+		return fault.Wrap(fault.Timeout, "the engine did not answer in time", err)
+	}
+	return err
+}
+
+func (x *exchange) exchange(ctx context.Context, w *watch) error {
+	req, err := x.e.request(ctx, "/v1/chat/completions", x.quirks.encode(x.name, x.req, x.rid))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	w.start()
+	res, err := x.e.client.Do(req)
+	w.stop()
+	if err != nil {
+		return unreachable(err)
+	}
+	// Closing the body before its end closes the connection, which is how most
+	// engines learn that nobody listens any more.
+	defer res.Body.Close()
+	w.r = res.Body
+	if res.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(w, PageBytesMax))
+		return x.e.hide(refused(res, body))
+	}
+	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "application/json" {
+		return x.whole(ctx, w)
+	}
+	return x.stream(ctx, w)
+}
+
+// stream takes an answer event by event.
+func (x *exchange) stream(ctx context.Context, r io.Reader) error {
+	buf := x.e.buffer()
+	s := newEvents(r, *buf, LineBytesMax)
+	err := x.read(ctx, s)
+	if cap(s.buf) <= bufferBytesKept {
+		*buf = s.buf
+		x.e.buffers.Put(buf)
+	}
+	return err
+}
+
+func (x *exchange) read(ctx context.Context, s *events) error {
+	var q quick
+	for {
+		data, err := s.next()
+		switch {
+		case errors.Is(err, errLong):
+			return errUnreadable(err)
+		case err != nil && (errors.Is(err, io.EOF) || x.answer.finish != ""):
+			// What counts is that the engine said why it ended.
+			return x.done(ctx)
+		case err != nil:
+			return errCut(err)
+		case len(data) == 0:
+			continue
+		case string(data) == "[DONE]":
+			return x.done(ctx)
+		}
+		var p piece
+		if !q.parse(data, &p) {
+			p, err = decodeChunk(data)
+		}
+		switch {
+		case err != nil && s.ended():
+			return errCut(err)
+		case err != nil:
+			return errUnreadable(err)
+		}
+		if err := x.take(&p); err != nil {
+			return err
+		}
+	}
+}
+
+// whole takes the answer of an engine that does not stream.
+func (x *exchange) whole(ctx context.Context, r io.Reader) error {
+	data, err := io.ReadAll(io.LimitReader(r, LineBytesMax+1))
+	switch {
+	case err != nil:
+		return errCut(err)
+	case len(data) > LineBytesMax:
+		return errUnreadable(errLong)
+	}
+	p, err := decodeChunk(data)
+	if err != nil {
+		return errUnreadable(err)
+	}
+	if err := x.take(&p); err != nil {
+		return err
+	}
+	return x.done(ctx)
+}
+
+func (x *exchange) take(p *piece) error {
+	if p.fault != nil {
+		return x.e.hide(p.fault)
+	}
+	return x.answer.take(p)
+}
+
+func (x *exchange) done(ctx context.Context) error {
+	x.count(ctx)
+	return x.answer.done()
+}
+
+// abort tells the engine to stop, where it wants to be told. The connection is
+// closed by then, but what lies between may keep that to itself.
+func (x *exchange) abort(ctx context.Context) {
+	if x.rid == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), AbortMax)
+	defer cancel()
+	// Nothing can be done about an abort that does not arrive.
+	_, _ = x.e.ask(ctx, x.quirks.abort, append(quote([]byte(`{"rid":`), x.rid), '}'))
+}
+
+// count has the engine's tokenizer count the prompt when the engine worked and
+// did not say how much.
+func (x *exchange) count(ctx context.Context) {
+	a := &x.answer
+	if a.counted || a.made == 0 || x.quirks.tokenize == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CountMax)
+	defer cancel()
+	body := quote(append(make([]byte, 0, size(x.req)), `{"model":`...), x.name)
+	body = x.quirks.messages(body, x.req)
+	body = append(x.quirks.tools(body, x.req), '}')
+	var page struct {
+		Count int64 `json:"count"`
+	}
+	if x.e.page(ctx, x.quirks.tokenize, body, &page) == nil {
+		a.usage.Prompt = max(0, page.Count)
+	}
+}
+
+// hide keeps the engine's address out of what a caller sees.
+func (e *Engine) hide(f *fault.Error) *fault.Error {
+	f.Message = strings.ReplaceAll(f.Message, e.host, "engine")
+	return f
+}
+
+// buffer gives a buffer for reading a stream.
+func (e *Engine) buffer() *[]byte {
+	if b, ok := e.buffers.Get().(*[]byte); ok {
+		return b
+	}
+	b := make([]byte, bufferBytes)
+	return &b
+}
+
+// watch reads, and calls out when a wait for the engine takes too long. The
+// time that the sink takes does not count.
+type watch struct {
+	r     io.Reader
+	idle  time.Duration
+	timer *time.Timer
+}
+
+func newWatch(idle time.Duration, tired func()) *watch {
+	w := &watch{idle: idle, timer: time.AfterFunc(idle, tired)}
+	w.timer.Stop()
+	return w
+}
+
+func (w *watch) start() { w.timer.Reset(w.idle) }
+func (w *watch) stop()  { w.timer.Stop() }
+
+// Read waits at most the idle time.
+func (w *watch) Read(b []byte) (int, error) {
+	w.start()
+	n, err := w.r.Read(b)
+	w.stop()
+	return n, err
+}

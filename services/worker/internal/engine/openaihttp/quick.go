@@ -1,0 +1,417 @@
+package openaihttp
+
+import (
+	"math"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// quick reads the chunks that make up nearly all of a stream: one choice with
+// text or reasoning, perhaps with counts. It either understands every byte of a
+// chunk and agrees with decodeChunk, or gives up, and decodeChunk takes over.
+// Any doubt is a reason to give up.
+type quick struct {
+	b   []byte
+	i   int
+	key []byte
+	// fresh says that the object just opened has had no member; bad, that quick
+	// gives up.
+	fresh, bad bool
+	// seen marks the members that were met, since which of two would win is
+	// decodeChunk's business.
+	seen    uint
+	scratch []byte
+}
+
+const (
+	seenChoices = 1 << iota
+	seenUsage
+	seenTimings
+	seenIndex
+	seenDelta
+	seenFinish
+	seenContent
+	seenReasoning
+	seenReasoningContent
+	seenPromptTokens
+	seenCompletionTokens
+	seenPromptDetails
+	seenDetails
+	seenCached
+	seenNested
+	seenTop
+)
+
+// parse reads one chunk, and tells whether it could.
+func (q *quick) parse(data []byte, p *piece) bool {
+	q.b, q.i, q.seen, q.bad = data, 0, 0, false
+	var timings wireTimings
+	q.open()
+	for q.member() {
+		switch string(q.key) {
+		case "choices":
+			q.once(seenChoices)
+			q.choices(p)
+		case "usage":
+			q.once(seenUsage)
+			q.usage(p)
+		case "timings":
+			q.once(seenTimings)
+			q.timings(&timings)
+		case "object":
+			if text, _ := q.plain(); string(text) == "error" {
+				q.bad = true
+			}
+		case "error":
+			q.null()
+		default:
+			q.skip()
+		}
+	}
+	q.space()
+	if q.bad || q.i != len(q.b) {
+		return false
+	}
+	if q.seen&seenTimings != 0 && !p.counted {
+		p.counted, p.running = true, true
+		p.usage = counts(timings.Cached+timings.Prompt, timings.Cached, timings.Predicted, nil)
+	}
+	return true
+}
+
+func (q *quick) choices(p *piece) {
+	if q.peek() == 'n' {
+		q.null()
+		return
+	}
+	q.want('[')
+	if q.peek() == ']' {
+		q.i++
+		return
+	}
+	q.open()
+	for q.member() {
+		switch string(q.key) {
+		case "index":
+			q.once(seenIndex)
+			if q.integer() != 0 {
+				q.bad = true
+			}
+		case "delta":
+			q.once(seenDelta)
+			q.delta(p)
+		case "finish_reason":
+			q.once(seenFinish)
+			p.finish = q.text()
+		case "logprobs":
+			q.null()
+		case "message":
+			q.bad = true
+		default:
+			q.skip()
+		}
+	}
+	q.want(']')
+}
+
+func (q *quick) delta(p *piece) {
+	var reasoning string
+	q.open()
+	for q.member() {
+		switch string(q.key) {
+		case "content":
+			q.once(seenContent)
+			p.text = q.text()
+		case "reasoning":
+			q.once(seenReasoning)
+			reasoning = q.text()
+		case "reasoning_content":
+			q.once(seenReasoningContent)
+			p.reasoning = q.text()
+		case "tool_calls":
+			if q.peek() == 'n' {
+				q.null()
+				continue
+			}
+			q.want('[')
+			q.want(']')
+		default:
+			q.skip()
+		}
+	}
+	if p.reasoning == "" {
+		p.reasoning = reasoning
+	}
+}
+
+func (q *quick) usage(p *piece) {
+	if q.peek() == 'n' {
+		q.null()
+		return
+	}
+	var u wireUsage
+	var nested, top int64
+	q.open()
+	for q.member() {
+		switch string(q.key) {
+		case "prompt_tokens":
+			q.once(seenPromptTokens)
+			u.Prompt = q.integer()
+		case "completion_tokens":
+			q.once(seenCompletionTokens)
+			u.Completion = q.integer()
+		case "reasoning_tokens":
+			if q.peek() == 'n' {
+				q.null()
+				continue
+			}
+			q.once(seenTop)
+			top = q.integer()
+			u.Reasoning = &top
+		case "prompt_tokens_details":
+			q.once(seenPromptDetails)
+			q.detail("cached_tokens", seenCached, &u.PromptDetails.Cached)
+		case "completion_tokens_details":
+			q.once(seenDetails)
+			q.detail("reasoning_tokens", seenNested, &nested)
+			if q.seen&seenNested != 0 {
+				u.Details.Reasoning = &nested
+			}
+		default:
+			q.skip()
+		}
+	}
+	p.counted, p.usage = true, u.internal()
+}
+
+// detail reads one count out of an object that may be null, as may the count.
+func (q *quick) detail(name string, mark uint, to *int64) {
+	if q.peek() == 'n' {
+		q.null()
+		return
+	}
+	q.open()
+	for q.member() {
+		if string(q.key) != name || q.peek() == 'n' {
+			q.skip()
+			continue
+		}
+		q.once(mark)
+		*to = q.integer()
+	}
+}
+
+func (q *quick) timings(t *wireTimings) {
+	if q.peek() == 'n' {
+		q.bad = true
+		return
+	}
+	cached, prompt, predicted := false, false, false
+	q.open()
+	for q.member() {
+		switch string(q.key) {
+		case "cache_n":
+			t.Cached, q.bad, cached = q.integer(), q.bad || cached, true
+		case "prompt_n":
+			t.Prompt, q.bad, prompt = q.integer(), q.bad || prompt, true
+		case "predicted_n":
+			t.Predicted, q.bad, predicted = q.integer(), q.bad || predicted, true
+		default:
+			q.skip()
+		}
+	}
+}
+
+func (q *quick) once(mark uint) {
+	if q.seen&mark != 0 {
+		q.bad = true
+	}
+	q.seen |= mark
+}
+
+func (q *quick) space() {
+	for q.i < len(q.b) && (q.b[q.i] == ' ' || q.b[q.i] == '\n' || q.b[q.i] == '\t' || q.b[q.i] == '\r') {
+		q.i++
+	}
+}
+
+// peek gives the byte that the next value begins with.
+func (q *quick) peek() byte {
+	q.space()
+	if q.bad || q.i >= len(q.b) {
+		return 0
+	}
+	return q.b[q.i]
+}
+
+func (q *quick) want(c byte) {
+	if q.peek() != c || c == 0 {
+		q.bad = true
+		return
+	}
+	q.i++
+}
+
+func (q *quick) open() {
+	q.want('{')
+	q.fresh = true
+}
+
+// member goes to the value of the next member, or past the object's end.
+func (q *quick) member() bool {
+	c := q.peek()
+	if q.bad {
+		return false
+	}
+	if c == '}' {
+		q.i, q.fresh = q.i+1, false
+		return false
+	}
+	if !q.fresh {
+		q.want(',')
+	}
+	q.fresh = false
+	var plain bool
+	q.key, plain = q.plain()
+	q.want(':')
+	// A name with an escape may be any name.
+	q.bad = q.bad || !plain
+	return !q.bad
+}
+
+// plain gives what is between the quotes of a string, and tells whether that is
+// its value as it stands.
+func (q *quick) plain() (raw []byte, asIs bool) {
+	q.want('"')
+	if q.bad {
+		return nil, false
+	}
+	asIs = true
+	for i := q.i; i < len(q.b); i++ {
+		switch c := q.b[i]; {
+		case c == '"':
+			raw, q.i = q.b[q.i:i], i+1
+			return raw, asIs
+		case c == '\\':
+			asIs = false
+			i++
+		case c < ' ':
+			q.bad = true
+			return nil, false
+		case c >= utf8.RuneSelf:
+			// Valid or not is found out only where it matters.
+			asIs = false
+		}
+	}
+	q.bad = true
+	return nil, false
+}
+
+// text gives the value of a string, or "" for null.
+func (q *quick) text() string {
+	if q.peek() == 'n' {
+		q.null()
+		return ""
+	}
+	at := q.i
+	raw, asIs := q.plain()
+	if q.bad {
+		return ""
+	}
+	if asIs {
+		return string(raw)
+	}
+	var err error
+	q.scratch, err = jsontext.AppendUnquote(q.scratch[:0], q.b[at:q.i])
+	if err != nil {
+		q.bad = true
+		return ""
+	}
+	return string(q.scratch)
+}
+
+func (q *quick) null() { q.word("null") }
+
+func (q *quick) word(w string) {
+	q.space()
+	if q.bad || len(q.b)-q.i < len(w) || string(q.b[q.i:q.i+len(w)]) != w {
+		q.bad = true
+		return
+	}
+	q.i += len(w)
+}
+
+// skip passes a value that is not a list or an object with members.
+func (q *quick) skip() {
+	switch c := q.peek(); {
+	case c == '"':
+		if _, asIs := q.plain(); !asIs {
+			// What an escape stands for may be wrong, which is not for us to say.
+			q.bad = true
+		}
+	case c == 't':
+		q.word("true")
+	case c == 'f':
+		q.word("false")
+	case c == 'n':
+		q.null()
+	case c == '-' || c >= '0' && c <= '9':
+		q.number()
+	default:
+		q.bad = true
+	}
+}
+
+// integer reads a count.
+func (q *quick) integer() int64 {
+	q.space()
+	from, n := q.i, int64(0)
+	for ; q.i < len(q.b) && q.b[q.i] >= '0' && q.b[q.i] <= '9'; q.i++ {
+		if n > (math.MaxInt64-9)/10 {
+			q.bad = true
+			return 0
+		}
+		n = n*10 + int64(q.b[q.i]-'0')
+	}
+	digits := q.i - from
+	if digits == 0 || digits > 1 && q.b[from] == '0' || q.i < len(q.b) && partOfNumber(q.b[q.i]) {
+		q.bad = true
+		return 0
+	}
+	return n
+}
+
+func partOfNumber(c byte) bool {
+	return c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-'
+}
+
+// number passes a number as JSON has them.
+func (q *quick) number() {
+	if q.i < len(q.b) && q.b[q.i] == '-' {
+		q.i++
+	}
+	from := q.i
+	if n := q.digits(); n == 0 || n > 1 && q.b[from] == '0' {
+		q.bad = true
+	}
+	if q.i < len(q.b) && q.b[q.i] == '.' {
+		q.i++
+		q.bad = q.digits() == 0 || q.bad
+	}
+	if q.i < len(q.b) && (q.b[q.i] == 'e' || q.b[q.i] == 'E') {
+		q.i++
+		if q.i < len(q.b) && (q.b[q.i] == '+' || q.b[q.i] == '-') {
+			q.i++
+		}
+		q.bad = q.digits() == 0 || q.bad
+	}
+}
+
+func (q *quick) digits() int {
+	from := q.i
+	for q.i < len(q.b) && q.b[q.i] >= '0' && q.b[q.i] <= '9' {
+		q.i++
+	}
+	return q.i - from
+}
