@@ -51,5 +51,10 @@ type Config = openaihttp.Config
 // Open makes ready to speak to an engine. It does not wait for the engine: one
 // that is still loading answers later, and Generate and Facts say so until then.
 func Open(cfg Config) (Engine, error) {
-	return openaihttp.New(cfg)
+	e, err := openaihttp.New(cfg)
+	if err != nil {
+		// A nil pointer in an interface is not nil.
+		return nil, err
+	}
+	return e, nil
 }

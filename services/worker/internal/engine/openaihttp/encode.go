@@ -4,8 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/engy-ai/engy/pkg/llm"
 )
 
@@ -209,36 +207,38 @@ func (q *quirks) tools(b []byte, req *llm.Request) []byte {
 	return quote(b, req.Choice)
 }
 
-// quote writes a JSON string. Only what JSON demands is escaped; bytes that are
-// not UTF-8 become U+FFFD, since no engine would take them.
-func quote(b []byte, text string) []byte {
-	// The error tells of bytes that are not UTF-8 and nothing else.
-	b, _ = jsontext.AppendQuote(b, text)
-	return b
-}
-
-// size guesses how long the body gets, generously: growing costs a copy.
+// size guesses how long the body gets, rather too long than too short: growing
+// costs a copy.
 func size(req *llm.Request) int {
 	n := 1 << 10
 	for i := range req.Items {
 		it := &req.Items[i]
-		text := len(it.Reasoning)
+		n += quotedSize(it.Reasoning) + len(it.Name) + len(it.CallID) + 128 + extraSize(it.Extra)
 		for j := range it.Parts {
-			text += len(it.Parts[j].Text) + 64
+			n += quotedSize(it.Parts[j].Text) + 64
 			if m := it.Parts[j].Media; m != nil {
 				n += len(m.Data) + len(m.Type) + 64
 			}
 		}
 		for j := range it.Calls {
-			text += len(it.Calls[j].Arguments) + len(it.Calls[j].Name) + 128
+			n += quotedSize(it.Calls[j].Arguments) + len(it.Calls[j].Name) + len(it.Calls[j].ID) + 128
 		}
-		n += text + text/8 + 128 + extraSize(it.Extra)
 	}
 	for i := range req.Tools {
 		t := &req.Tools[i]
-		n += len(t.Schema) + len(t.Description)*9/8 + len(t.Name) + 128 + extraSize(t.Extra)
+		n += len(t.Schema) + quotedSize(t.Description) + len(t.Name) + 128 + extraSize(t.Extra)
 	}
 	return n + extraSize(req.Extra)
+}
+
+// quotedSize counts what is escaped in ordinary text and in code, and leaves
+// some room for what is escaped elsewhere.
+func quotedSize(text string) int {
+	escapes := 0
+	for _, c := range []string{"\n", `"`, `\`, "\t"} {
+		escapes += strings.Count(text, c)
+	}
+	return len(text) + escapes + len(text)/64
 }
 
 func extraSize(fields []llm.Field) int {

@@ -2,6 +2,7 @@ package openaihttp
 
 import (
 	"io"
+	"time"
 
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/llm"
@@ -15,6 +16,12 @@ func Encode(kind, name string, req *llm.Request, rid string) []byte {
 	}
 	return q.encode(name, req, rid)
 }
+
+// Quote writes a JSON string.
+func Quote(b []byte, text string) []byte { return quote(b, text) }
+
+// Size is the guess of how long a body gets.
+func Size(req *llm.Request) int { return size(req) }
 
 // Decode reads a stream as Generate does, without an engine.
 func Decode(r io.Reader, sink llm.Sink) (llm.Usage, error) {
@@ -43,3 +50,10 @@ func DecodeSlow(data []byte) (Chunk, error) { return decodeChunk(data) }
 
 // Refusal is the fault of an error inside a stream.
 func Refusal(data []byte) *fault.Error { return reported(data) }
+
+// NewWatch watches over a reader.
+func NewWatch(r io.Reader, idle time.Duration, tired func()) io.Reader {
+	w := newWatch(idle, tired)
+	w.r = r
+	return w
+}

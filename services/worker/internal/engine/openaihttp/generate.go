@@ -132,6 +132,8 @@ func (x *exchange) read(ctx context.Context, s *events) error {
 			p, err = decodeChunk(data)
 		}
 		switch {
+		case err != nil && s.ended() && x.answer.finish != "":
+			return x.done(ctx)
 		case err != nil && s.ended():
 			return errCut(err)
 		case err != nil:

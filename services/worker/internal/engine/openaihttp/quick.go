@@ -5,10 +5,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/engy-ai/engy/pkg/llm"
 )
 
 // quick reads the chunks that make up nearly all of a stream: one choice with
-// text or reasoning, perhaps with counts. It either understands every byte of a
+// text, reasoning or pieces of calls, perhaps with counts. It either understands every byte of a
 // chunk and agrees with decodeChunk, or gives up, and decodeChunk takes over.
 // Any doubt is a reason to give up.
 type quick struct {
@@ -22,6 +24,7 @@ type quick struct {
 	// decodeChunk's business.
 	seen    uint
 	scratch []byte
+	calls   []callPiece
 }
 
 const (
@@ -34,6 +37,7 @@ const (
 	seenContent
 	seenReasoning
 	seenReasoningContent
+	seenCalls
 	seenPromptTokens
 	seenCompletionTokens
 	seenPromptDetails
@@ -130,18 +134,78 @@ func (q *quick) delta(p *piece) {
 			q.once(seenReasoningContent)
 			p.reasoning = q.text()
 		case "tool_calls":
-			if q.peek() == 'n' {
-				q.null()
-				continue
-			}
-			q.want('[')
-			q.want(']')
+			q.once(seenCalls)
+			q.toolCalls(p)
 		default:
 			q.skip()
 		}
 	}
 	if p.reasoning == "" {
 		p.reasoning = reasoning
+	}
+}
+
+// toolCalls reads pieces of calls into a list that is used again.
+func (q *quick) toolCalls(p *piece) {
+	if q.peek() == 'n' {
+		q.null()
+		return
+	}
+	q.want('[')
+	if q.peek() == ']' {
+		q.i++
+		return
+	}
+	q.calls = q.calls[:0]
+	for {
+		q.calls = append(q.calls, q.call())
+		if q.peek() != ',' {
+			break
+		}
+		q.i++
+	}
+	q.want(']')
+	p.calls = q.calls
+}
+
+func (q *quick) call() callPiece {
+	c := callPiece{index: -1}
+	index, id, function := false, false, false
+	q.open()
+	for q.member() {
+		switch string(q.key) {
+		case "index":
+			q.bad, index = index, true
+			if c.index = q.integer(); c.index >= llm.CallsMax {
+				q.bad = true
+			}
+		case "id":
+			q.bad, id = id, true
+			c.id = q.text()
+		case "function":
+			q.bad, function = function, true
+			q.function(&c)
+		default:
+			q.skip()
+		}
+	}
+	return c
+}
+
+func (q *quick) function(c *callPiece) {
+	name, arguments := false, false
+	q.open()
+	for q.member() {
+		switch string(q.key) {
+		case "name":
+			q.bad, name = name, true
+			c.name = q.text()
+		case "arguments":
+			q.bad, arguments = arguments, true
+			c.arg = q.text()
+		default:
+			q.skip()
+		}
 	}
 }
 
@@ -212,11 +276,14 @@ func (q *quick) timings(t *wireTimings) {
 	for q.member() {
 		switch string(q.key) {
 		case "cache_n":
-			t.Cached, q.bad, cached = q.integer(), q.bad || cached, true
+			q.bad, cached = cached, true
+			t.Cached = q.integer()
 		case "prompt_n":
-			t.Prompt, q.bad, prompt = q.integer(), q.bad || prompt, true
+			q.bad, prompt = prompt, true
+			t.Prompt = q.integer()
 		case "predicted_n":
-			t.Predicted, q.bad, predicted = q.integer(), q.bad || predicted, true
+			q.bad, predicted = predicted, true
+			t.Predicted = q.integer()
 		default:
 			q.skip()
 		}
