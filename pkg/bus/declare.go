@@ -128,3 +128,16 @@ func (b *Bus) bucket(ctx context.Context, name string) (jetstream.KeyValue, erro
 	}
 	return kv, nil
 }
+
+// StoredSubjects lists the subjects of everything that is stored. No claim, no
+// body and no frame may match one of them.
+func StoredSubjects() []string {
+	var all []string
+	for _, s := range streams(Config{}) {
+		all = append(all, s.Subjects...)
+	}
+	for _, k := range buckets(Config{}) {
+		all = append(all, "$KV."+k.Bucket+".>")
+	}
+	return all
+}
