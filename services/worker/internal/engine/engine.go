@@ -39,11 +39,11 @@ type Engine interface {
 	Close()
 }
 
-// Facts is what an engine says of itself, Model of one of its models.
-type (
-	Facts = facts.Engine
-	Model = facts.Model
-)
+// Facts is what an engine says of itself.
+type Facts = facts.Engine
+
+// Model is what an engine says of one of its models.
+type Model = facts.Model
 
 // Config says where an engine is and how to speak to it.
 type Config = openaihttp.Config

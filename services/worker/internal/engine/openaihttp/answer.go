@@ -9,9 +9,7 @@ import (
 
 // answer turns the pieces of one exchange into events.
 type answer struct {
-	sink llm.Sink
-	// limit is the max_tokens that was asked for.
-	limit  int64
+	sink   llm.Sink
 	calls  calls
 	finish string
 	usage  llm.Usage

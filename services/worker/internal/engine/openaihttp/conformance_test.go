@@ -189,8 +189,8 @@ func TestWhatBreaksOffIsAnErrorEverywhere(t *testing.T) {
 			if end < 0 {
 				end = bytes.Index(data, []byte(`"finish_reason": "`))
 			}
-			for _, broken := range []error{io.EOF, errors.New("connection reset")} {
-				for at := range end {
+			for at := range end {
+				for _, broken := range []error{io.EOF, errors.New("connection reset")} {
 					var list []llm.Event
 					r := io.MultiReader(bytes.NewReader(data[:at]), iotest.ErrReader(broken))
 					_, err := openaihttp.Decode(r, func(e llm.Event) error { list = append(list, e); return nil })

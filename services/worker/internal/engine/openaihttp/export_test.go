@@ -1,6 +1,7 @@
 package openaihttp
 
 import (
+	"context"
 	"io"
 	"time"
 
@@ -31,7 +32,7 @@ func Decode(r io.Reader, sink llm.Sink) (llm.Usage, error) {
 // DecodeWithin is Decode with another bound for lines.
 func DecodeWithin(r io.Reader, sink llm.Sink, longest int) (llm.Usage, error) {
 	x := &exchange{e: &Engine{host: "engine.test:1"}, quirks: &quirks{}, answer: answer{sink: sink}}
-	err := x.read(nil, newEvents(r, make([]byte, 16), longest))
+	err := x.read(context.Background(), newEvents(r, make([]byte, 16), longest))
 	return x.answer.produced(), err
 }
 

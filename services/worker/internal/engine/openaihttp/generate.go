@@ -92,10 +92,16 @@ func (x *exchange) exchange(ctx context.Context, w *watch) error {
 		body, _ := io.ReadAll(io.LimitReader(w, PageBytesMax))
 		return x.e.hide(refused(res, body))
 	}
-	if kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type")); err == nil && kind == "application/json" {
-		return x.whole(ctx, w)
+	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if err == nil && kind == "application/json" {
+		err = x.whole(ctx, w)
+	} else {
+		err = x.stream(ctx, w)
 	}
-	return x.stream(ctx, w)
+	if err == nil {
+		w.linger()
+	}
+	return err
 }
 
 // stream takes an answer event by event.
@@ -239,6 +245,14 @@ func newWatch(idle time.Duration, tired func()) *watch {
 
 func (w *watch) start() { w.timer.Reset(w.idle) }
 func (w *watch) stop()  { w.timer.Stop() }
+
+// linger reads to the end of an answer that has been taken: a connection can
+// only be used again after that.
+func (w *watch) linger() {
+	w.idle = lingerMax
+	// Whatever goes wrong costs the connection and nothing else.
+	_, _ = w.Read(make([]byte, 512))
+}
 
 // Read waits at most the idle time.
 func (w *watch) Read(b []byte) (int, error) {

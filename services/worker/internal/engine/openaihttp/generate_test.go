@@ -145,7 +145,7 @@ func TestTheEnginesAddressIsNotShown(t *testing.T) {
 	e := open(t, openaihttp.Config{Kind: openaihttp.VLLM}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host = r.Host
 		w.WriteHeader(http.StatusBadRequest)
-		fmt.Fprintf(w, `{"error":{"message":"see http://%s/docs"}}`, r.Host)
+		_, _ = fmt.Fprintf(w, `{"error":{"message":"see http://%s/docs"}}`, r.Host)
 	}))
 	_, err := e.Generate(t.Context(), "m", ask(), ignore)
 	require.Equal(t, "see http://engine/docs", fault.Of(err).Message)
@@ -329,7 +329,7 @@ func TestARequestOnAConnectionThatJustClosedIsSentAgain(t *testing.T) {
 				_, err = io.Copy(io.Discard, req.Body)
 			}
 			body := fixture(t, "simulator")
-			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 			if i == 0 && err == nil {
 				_, err = r.ReadByte()
 				_ = conn.Close()
@@ -347,6 +347,41 @@ func TestARequestOnAConnectionThatJustClosedIsSentAgain(t *testing.T) {
 	first := mustAnswer(t, e)
 	require.Equal(t, first, mustAnswer(t, e))
 	require.NoError(t, <-served)
+}
+
+// A connection is worth keeping only when the engine ends its answer at once.
+func TestAConnectionIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	for name, lingers := range map[string]bool{"after an answer that ended": false, "not after one that did not": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conns := make(chan struct{}, 8)
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				serve(fixture(t, "vllm"))(w, r)
+				_ = http.NewResponseController(w).Flush()
+				if lingers {
+					_, _ = io.Copy(io.Discard, r.Body)
+					<-r.Context().Done()
+				}
+			}))
+			srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+				if s == http.StateNew {
+					conns <- struct{}{}
+				}
+			}
+			srv.Start()
+			defer srv.Close()
+			e, err := openaihttp.New(openaihttp.Config{URL: srv.URL, Kind: openaihttp.VLLM})
+			require.NoError(t, err)
+			defer e.Close()
+			require.Equal(t, mustAnswer(t, e), mustAnswer(t, e))
+			if lingers {
+				require.Len(t, conns, 2)
+				return
+			}
+			require.Len(t, conns, 1)
+		})
+	}
 }
 
 func TestACountIsAskedForWhenTheEngineGaveNone(t *testing.T) {

@@ -34,6 +34,10 @@ const (
 	// engines close an idle connection, so that requests do not meet the close.
 	connIdleMax = 4 * time.Second
 
+	// lingerMax is how long the end of an answer is waited for after all of it
+	// came, so that its connection can be used again.
+	lingerMax = 100 * time.Millisecond
+
 	// bufferBytes is what reading a stream starts with; buffers that grew
 	// beyond bufferBytesKept are not kept for the next stream.
 	bufferBytes     = 8 << 10

@@ -179,7 +179,12 @@ func TestHealthIsWhatTheEngineSays(t *testing.T) {
 func TestBadSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []openaihttp.Config{
-		{}, {URL: "127.0.0.1:8000"}, {URL: "ftp://x"}, {URL: "http://"}, {URL: "http://user:pass@x"}, {URL: "http://x/?a=b"},
+		{},
+		{URL: "127.0.0.1:8000"},
+		{URL: "ftp://x"},
+		{URL: "http://"},
+		{URL: "http://user:pass@x"},
+		{URL: "http://x/?a=b"},
 		{URL: "http://x", Kind: "other"},
 	} {
 		_, err := openaihttp.New(cfg)

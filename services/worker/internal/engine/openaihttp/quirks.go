@@ -51,6 +51,7 @@ func table() []quirks {
 	return []quirks{
 		{
 			kind: VLLM, owners: []string{"vllm"},
+			// It drops reasoning_content without a word.
 			runningOptions: continuous, thoughts: "reasoning", choice: true,
 			tokenize: "/tokenize", health: "/health",
 			features: []string{"tools", "logprobs", "tokenize"},
