@@ -95,10 +95,10 @@ func start[C any](ctx context.Context, name, prefix string, onBus bool, run func
 // process with 1 and one line when that goes wrong.
 func Main(run func(ctx context.Context) error) {
 	ctx, stop := Signals()
-	defer stop()
-	if err := run(ctx); err != nil {
+	err := run(ctx)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		stop()
 		os.Exit(1)
 	}
 }

@@ -74,7 +74,9 @@ func (o *Offered) Withdraw(ctx context.Context) error {
 			return fmt.Errorf("withdraw: %w", translate(err))
 		}
 		return nil
-	case <-o.future.Err():
+	case err := <-o.future.Err():
+		// A ticket that was refused is in no queue.
+		o.b.log.Debug("ticket was refused", "error", err)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

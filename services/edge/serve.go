@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -131,7 +132,7 @@ func (x *exchange) Next(ctx context.Context, wait time.Duration) ([]llm.Event, e
 	}
 	events, err := x.job.Next(ctx, wait)
 	if err != nil {
-		if err == offer.ErrIdle {
+		if errors.Is(err, offer.ErrIdle) {
 			return nil, httpapi.ErrIdle
 		}
 		return nil, err

@@ -55,7 +55,7 @@ func TestContentIsNowhereButInMemory(t *testing.T) {
 			c.fold(c.chat(c.key, plant(directive, stream)))
 		}
 		// Refused requests, too.
-		bad := strings.Replace(`{"model":"glm-5.2","messages":[{"role":"user","content":"M"}],"max_tokens":"M"}`, "M", marker, -1)
+		bad := strings.ReplaceAll(`{"model":"glm-5.2","messages":[{"role":"user","content":"M"}],"max_tokens":"M"}`, "M", marker)
 		c.body(c.do("POST", "/v1/chat/completions", c.key, strings.NewReader(bad)))
 		c.body(c.do("POST", "/v1/chat/completions", c.key, strings.NewReader(`{"model":"`+marker+`","messages":[`)))
 		c.body(c.do("POST", "/v1/chat/completions", "sk-engy-"+marker, strings.NewReader(bad)))

@@ -30,7 +30,7 @@ func command() *cobra.Command {
 		Use: "engy", Short: "A distributed inference platform",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(upCommand(), natsCommand())
+	root.AddCommand(upCommand(), natsCommand(), benchCommand())
 	root.AddCommand(serviceCommands()...)
 	root.AddCommand(ops.Commands()...)
 	return root

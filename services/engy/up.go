@@ -73,7 +73,6 @@ type platform struct {
 	log    *slog.Logger
 	server *natsembed.Server
 	closes []func()
-	buses  []*bus.Bus
 	failed chan error
 	stages []stage
 }

@@ -120,12 +120,13 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 		a.Close()
 		a.Abort(ErrDied)
 		_ = srv.Close()
-		<-served
-		return ErrDied
+		return errors.Join(ErrDied, ended(<-served))
 	case <-ctx.Done():
 	}
 	drain(ctx, a, srv, cfg.Drain)
-	<-served
+	if err := ended(<-served); err != nil {
+		return err
+	}
 	log.Info("simulator stopped")
 	return nil
 }
@@ -147,4 +148,12 @@ func drain(ctx context.Context, a *api.Server, srv *http.Server, patience time.D
 	if srv.Shutdown(brief) != nil {
 		_ = srv.Close()
 	}
+}
+
+// ended is how serving ended: closing is no error.
+func ended(err error) error {
+	if err == nil || errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve: %w", err)
 }

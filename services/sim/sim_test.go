@@ -54,7 +54,7 @@ func start(t testing.TB, change ...func(*sim.Config)) *engine {
 	t.Cleanup(func() {
 		cancel()
 		e.client.CloseIdleConnections()
-		<-e.ended
+		_ = <-e.ended
 	})
 	return e
 }

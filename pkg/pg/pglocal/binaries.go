@@ -44,7 +44,7 @@ func findBinaries(binDir, data string) (binaries, error) {
 		return binaries{}, fmt.Errorf("data was written by PostgreSQL %s, and only version %s is installed; install version %s, or choose another directory",
 			want, strings.Join(slices.Compact(other), ", "), want)
 	}
-	return binaries{}, fmt.Errorf("no PostgreSQL server programs (postgres, initdb) in %s\ninstall them with:\n\n    %s\n",
+	return binaries{}, fmt.Errorf("no PostgreSQL server programs (postgres, initdb) in %s\ninstall them with:\n\n    %s",
 		strings.Join(folders, ", "), installCommand())
 }
 

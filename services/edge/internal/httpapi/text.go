@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"runtime/debug"
@@ -190,7 +191,7 @@ func (x *exchange) whole(c *fiber.Ctx) error {
 	sink := x.cd.Encode(&body, x.req, x.id, x.started.Unix())
 	for {
 		events, err := x.answer.Next(x.ctx, unaryWait)
-		if err == ErrIdle {
+		if errors.Is(err, ErrIdle) {
 			continue
 		}
 		if err == nil {
@@ -217,7 +218,7 @@ func (x *exchange) whole(c *fiber.Ctx) error {
 func (x *exchange) stream(c *fiber.Ctx) error {
 	events, err := x.answer.Next(x.ctx, x.s.cfg.KeepAlive)
 	switch {
-	case err == ErrIdle:
+	case errors.Is(err, ErrIdle):
 		events = []llm.Event{{Kind: llm.Ping}}
 	case err != nil:
 		return x.refuse(c, err)
@@ -271,7 +272,7 @@ func (x *exchange) write(w *bufio.Writer, conn deadliner, events []llm.Event) er
 		}
 		next, err := x.answer.Next(x.ctx, x.s.cfg.KeepAlive)
 		switch {
-		case err == ErrIdle:
+		case errors.Is(err, ErrIdle):
 			next = []llm.Event{{Kind: llm.Ping}}
 		case err != nil && fault.Is(err, fault.Canceled):
 			return err

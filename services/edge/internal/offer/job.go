@@ -2,6 +2,7 @@ package offer
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -95,22 +96,13 @@ func (j *Job) grant(worker string) (bus.Grant, []byte) {
 		return bus.Grant{Verdict: bus.Gone}, nil
 	case j.worker != "":
 		return bus.Grant{Verdict: bus.Taken}, nil
-	case contains(j.tried, worker):
+	case slices.Contains(j.tried, worker):
 		return bus.Grant{Verdict: bus.Barred}, nil
 	}
 	j.attempt++
 	j.worker, j.seq = worker, 0
 	j.d.engage(worker)
 	return bus.Grant{Verdict: bus.Granted, Attempt: j.attempt}, j.order.Body
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 func (j *Job) granted(worker string, attempt int) []byte {
@@ -224,8 +216,8 @@ func (j *Job) retry(worker string) bool {
 	if j.reached || j.attempt >= j.d.cfg.Attempts {
 		return false
 	}
-	tried := append(j.tried, worker)
-	other, region, ok := j.order.Other(func(w string) bool { return contains(tried, w) })
+	tried := append(slices.Clone(j.tried), worker)
+	other, region, ok := j.order.Other(func(w string) bool { return slices.Contains(tried, w) })
 	if !ok {
 		return false
 	}
@@ -369,7 +361,7 @@ func (j *Job) tick() {
 	case now.Sub(j.asked) >= j.d.cfg.Again && j.order.Free() > 0:
 		// Slots are free and nobody came: the ticket may lie with a worker that
 		// hangs, so the next offer names another one.
-		if other, region, ok := j.order.Other(func(w string) bool { return contains(j.tried, w) }); ok {
+		if other, region, ok := j.order.Other(func(w string) bool { return slices.Contains(j.tried, w) }); ok {
 			if err := j.offer(other, region); err != nil {
 				j.d.log.Warn("job not offered again", "job", j.order.Ticket.Job, "error", err)
 			}

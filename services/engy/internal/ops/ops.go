@@ -6,6 +6,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -51,7 +52,7 @@ func dsn(data string) (string, error) {
 }
 
 // verb makes a command that works on the ledger.
-func verb(use, short string, args cobra.PositionalArgs, run func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) error) *cobra.Command {
+func verb(use, short string, args cobra.PositionalArgs, run func(ctx context.Context, a *billing.Admin, out *printer, args []string) error) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: args}
 	data := c.Flags().String("data", ".engy", "data directory of a running `engy up`; unused with DATABASE_URL")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -64,7 +65,8 @@ func verb(use, short string, args cobra.PositionalArgs, run func(ctx context.Con
 			return err
 		}
 		defer admin.Close()
-		return run(c.Context(), admin, c.OutOrStdout(), args)
+		out := &printer{w: c.OutOrStdout()}
+		return errors.Join(run(c.Context(), admin, out, args), out.err)
 	}
 	return c
 }
@@ -73,7 +75,7 @@ func accountCommand() *cobra.Command {
 	c := &cobra.Command{Use: "account", Short: "Create, credit and list accounts"}
 	var concurrent int64
 	create := verb("create NAME", "Create an account without money", cobra.ExactArgs(1),
-		func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) (err error) {
+		func(ctx context.Context, a *billing.Admin, out *printer, args []string) (err error) {
 			var made billing.Account
 			if concurrent > 0 {
 				made, err = a.CreateLimitedAccount(ctx, args[0], concurrent)
@@ -83,14 +85,14 @@ func accountCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "account %s  %s\n", made.ID, made.Name)
+			out.printf("account %s  %s\n", made.ID, made.Name)
 			return nil
 		})
 	create.Flags().Int64Var(&concurrent, "concurrent", 0, "jobs that may be under way at once; 0 means no limit")
 
 	var cause, note string
 	credit := verb("credit ACCOUNT USD", "Pay US dollars into an account", cobra.ExactArgs(2),
-		func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) error {
+		func(ctx context.Context, a *billing.Admin, out *printer, args []string) error {
 			amount, err := money.ParseUSD(args[1])
 			if err != nil {
 				return err
@@ -114,21 +116,21 @@ func accountCommand() *cobra.Command {
 			if !booked {
 				word = "already credited"
 			}
-			fmt.Fprintf(out, "%s %s USD, balance %s USD\n", word, amount.USD(), balance.Micro.USD())
+			out.printf("%s %s USD, balance %s USD\n", word, amount.USD(), balance.Micro.USD())
 			return nil
 		})
 	credit.Flags().StringVar(&cause, "cause", "", "names the payment for good: the same cause is booked once")
 	credit.Flags().StringVar(&note, "note", "", "what people should read beside the payment")
 
 	list := verb("list", "List accounts with their money", cobra.NoArgs,
-		func(ctx context.Context, a *billing.Admin, out io.Writer, _ []string) error {
+		func(ctx context.Context, a *billing.Admin, out *printer, _ []string) error {
 			accounts, err := a.ListAccounts(ctx)
 			if err != nil {
 				return err
 			}
-			return table(out, "ID\tNAME\tBALANCE USD\tHELD USD\tOPEN HOLDS", func(w io.Writer) {
+			return table(out, "ID\tNAME\tBALANCE USD\tHELD USD\tOPEN HOLDS", func(w *printer) {
 				for _, x := range accounts {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", x.ID, x.Name, x.Micro.USD(), x.Held.USD(), x.OpenHolds)
+					w.printf("%s\t%s\t%s\t%s\t%d\n", x.ID, x.Name, x.Micro.USD(), x.Held.USD(), x.OpenHolds)
 				}
 			})
 		})
@@ -136,12 +138,28 @@ func accountCommand() *cobra.Command {
 	return c
 }
 
-func table(out io.Writer, head string, rows func(w io.Writer)) error {
+func table(out *printer, head string, rows func(w *printer)) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, head)
-	rows(w)
-	return w.Flush()
+	p := &printer{w: w}
+	p.printf("%s\n", head)
+	rows(p)
+	return errors.Join(p.err, w.Flush())
 }
+
+// printer writes for people, and keeps the first error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+// Write writes on.
+func (p *printer) Write(b []byte) (int, error) { return p.w.Write(b) }
 
 func keyCommand() *cobra.Command {
 	c := &cobra.Command{Use: "key", Short: "Create, list and revoke keys"}
@@ -149,7 +167,7 @@ func keyCommand() *cobra.Command {
 	var models []string
 	var concurrent int64
 	create := verb("create ACCOUNT", "Create a key and show it once", cobra.ExactArgs(1),
-		func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) error {
+		func(ctx context.Context, a *billing.Admin, out *printer, args []string) error {
 			account, err := a.Account(ctx, args[0])
 			if err != nil {
 				return err
@@ -169,7 +187,7 @@ func keyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "key %s\n%s\n", id, secret)
+			out.printf("key %s\n%s\n", id, secret)
 			return nil
 		})
 	create.Flags().StringVar(&name, "name", "", "what people call the key")
@@ -178,7 +196,7 @@ func keyCommand() *cobra.Command {
 	create.Flags().Int64Var(&concurrent, "concurrent", 0, "jobs that may be under way at once; 0 means no limit")
 
 	list := verb("list ACCOUNT", "List the keys of an account", cobra.ExactArgs(1),
-		func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) error {
+		func(ctx context.Context, a *billing.Admin, out *printer, args []string) error {
 			account, err := a.Account(ctx, args[0])
 			if err != nil {
 				return err
@@ -187,22 +205,22 @@ func keyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return table(out, "ID\tKEY\tNAME\tSPENT USD\tMODELS\tSTATE", func(w io.Writer) {
+			return table(out, "ID\tKEY\tNAME\tSPENT USD\tMODELS\tSTATE", func(w *printer) {
 				for _, k := range keys {
 					state := "active"
 					if k.RevokedAt != nil {
 						state = "revoked " + k.RevokedAt.UTC().Format(time.RFC3339)
 					}
-					fmt.Fprintf(w, "%s\t%s…\t%s\t%s\t%s\t%s\n", k.ID, k.Shown, k.Name, k.Spent.USD(), strings.Join(k.Models, ","), state)
+					w.printf("%s\t%s…\t%s\t%s\t%s\t%s\n", k.ID, k.Shown, k.Name, k.Spent.USD(), strings.Join(k.Models, ","), state)
 				}
 			})
 		})
 	revoke := verb("revoke KEY-ID", "End a key at every edge", cobra.ExactArgs(1),
-		func(ctx context.Context, a *billing.Admin, out io.Writer, args []string) error {
+		func(ctx context.Context, a *billing.Admin, out *printer, args []string) error {
 			if err := a.RevokeKey(ctx, args[0]); err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "revoked %s\n", args[0])
+			out.printf("revoked %s\n", args[0])
 			return nil
 		})
 	c.AddCommand(create, list, revoke)
@@ -220,27 +238,27 @@ func migrateCommand() *cobra.Command {
 		if err := pg.Migrate(c.Context(), url, sql.Billing()); err != nil {
 			return err
 		}
-		fmt.Fprintln(c.OutOrStdout(), "the schema is up to date")
-		return nil
+		_, err = fmt.Fprintln(c.OutOrStdout(), "the schema is up to date")
+		return err
 	}
 	return c
 }
 
 func reconcileCommand() *cobra.Command {
 	return verb("reconcile", "Prove that the ledger adds up", cobra.NoArgs,
-		func(ctx context.Context, a *billing.Admin, out io.Writer, _ []string) error {
+		func(ctx context.Context, a *billing.Admin, out *printer, _ []string) error {
 			r, err := a.Reconcile(ctx)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "%d entries, %d settlements, %d open holds\n", r.Entries, r.Settlements, r.OpenHolds)
+			out.printf("%d entries, %d settlements, %d open holds\n", r.Entries, r.Settlements, r.OpenHolds)
 			for _, f := range r.Findings {
-				fmt.Fprintln(out, "FINDING:", f)
+				out.printf("FINDING: %s\n", f)
 			}
 			if len(r.Findings) > 0 {
 				return fault.New(fault.Internal, fmt.Sprintf("%d findings", len(r.Findings)))
 			}
-			fmt.Fprintln(out, "the ledger adds up")
+			out.printf("the ledger adds up\n")
 			return nil
 		})
 }

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -54,21 +55,12 @@ func extra(raw jsontext.Value, drop ...string) ([]llm.Field, error) {
 		if err != nil {
 			return nil, refusal(err)
 		}
-		if dropped(name) || known(strings.ToLower(name)) || contains(drop, name) {
+		if dropped(name) || known(strings.ToLower(name)) || slices.Contains(drop, name) {
 			continue
 		}
 		fields = append(fields, llm.Field{Name: name, Value: bytes.Clone(value)})
 	}
 	return fields, nil
-}
-
-func contains(list []string, name string) bool {
-	for _, s := range list {
-		if s == name {
-			return true
-		}
-	}
-	return false
 }
 
 // policy reads the provider object: what it decides may never be read two
@@ -96,11 +88,11 @@ func policy(raw jsontext.Value) (llm.Policy, error) {
 		if err != nil {
 			return p, refusal(err)
 		}
-		if folded := strings.ToLower(name); seen[folded] {
+		folded := strings.ToLower(name)
+		if seen[folded] {
 			return p, fault.At("provider", "provider holds a name twice")
-		} else {
-			seen[folded] = true
 		}
+		seen[folded] = true
 		if err := rule(&p, name, value); err != nil {
 			return p, err
 		}
