@@ -1,0 +1,172 @@
+package admit_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/catalog"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/pkg/money"
+	"github.com/engy-ai/engy/pkg/pricing"
+	"github.com/engy-ai/engy/services/edge/internal/admit"
+)
+
+func config(t *testing.T) admit.Config {
+	t.Helper()
+	models, err := catalog.Default()
+	require.NoError(t, err)
+	rates, err := pricing.Default()
+	require.NoError(t, err)
+	return admit.Config{
+		Catalog: models, Rates: rates, Deadline: time.Minute, HoldGrace: time.Minute,
+		Live: func(model string) (admit.Live, bool) {
+			return admit.Live{
+				Modalities: []string{"text"},
+				Place: func(class bus.Class, _ []string, allowed func(string) bool) (string, bool) {
+					return "eu", allowed("eu") && class != bus.Proof && class != bus.ZDRProof
+				},
+			}, model != "glm-5.3"
+		},
+	}
+}
+
+func request(model string, chars int) *llm.Request {
+	return &llm.Request{
+		Model: model, Spelling: model,
+		Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: strings.Repeat("é", chars)}}}},
+	}
+}
+
+func decide(t *testing.T, req *llm.Request) (*admit.Admission, error) {
+	t.Helper()
+	return config(t).Decide(req, bus.Principal{Account: "a", Key: "k"}, "job", time.Unix(1000, 0))
+}
+
+func TestBareModel(t *testing.T) {
+	t.Parallel()
+	for spelling, bare := range map[string]string{
+		"glm-5.2": "glm-5.2", "engy/glm-5.2": "glm-5.2", "x/glm-5.2[1m]": "glm-5.2", "kimi-k3[1m]": "kimi-k3",
+		"a/b/glm-5.2": "a/b/glm-5.2", "a/b/../glm-5.2": "a/b/../glm-5.2", "/glm-5.2": "glm-5.2", "": "",
+	} {
+		require.Equal(t, bare, admit.BareModel(spelling))
+	}
+}
+
+func TestTheHoldIsTheCeiling(t *testing.T) {
+	t.Parallel()
+	req := request("engy/glm-5.2", 400) // 100 + 16 tokens by the estimate: characters, not bytes
+	req.MaxTokens = 50
+	a, err := decide(t, req)
+	require.NoError(t, err)
+	want, err := money.Total(money.Term{Units: 116, Rate: 680_000}, money.Term{Units: 50, Rate: 1_500_000})
+	require.NoError(t, err)
+	require.Equal(t, want, a.Hold.Micro)
+	require.Equal(t, want, a.Hold.FloorMicro, "a limit that the caller set is not stretched")
+	require.Equal(t, int64(116), a.Ticket.PromptTokens)
+	require.Equal(t, time.Unix(1060, 0), a.Ticket.Deadline)
+	require.Equal(t, time.Unix(1120, 0), a.Hold.Expires)
+	require.Equal(t, "glm-5.2", a.Request.Model)
+}
+
+func TestTheOutputLimit(t *testing.T) {
+	t.Parallel()
+	t.Run("absent means the model's own, down to a floor", func(t *testing.T) {
+		t.Parallel()
+		a, err := decide(t, request("glm-5.2", 4))
+		require.NoError(t, err)
+		require.Equal(t, int64(65_536), a.Request.MaxTokens)
+		require.Less(t, a.Hold.FloorMicro, a.Hold.Micro)
+		a.Stretch(a.Hold.FloorMicro)
+		require.InDelta(t, 256, a.Request.MaxTokens, 1)
+		ceiling, err := pricing.Ceiling(a.Rates, a.Ticket.PromptTokens, a.Request.MaxTokens)
+		require.NoError(t, err)
+		require.LessOrEqual(t, ceiling, a.Hold.FloorMicro)
+	})
+	t.Run("huge ones are lowered before anything is multiplied", func(t *testing.T) {
+		t.Parallel()
+		req := request("glm-5.2", 4)
+		req.MaxTokens = math.MaxInt64
+		a, err := decide(t, req)
+		require.NoError(t, err)
+		require.Equal(t, int64(65_536), a.Request.MaxTokens)
+	})
+	t.Run("what the window leaves", func(t *testing.T) {
+		t.Parallel()
+		a, err := decide(t, request("glm-5.2", (262_144-16-100)*4))
+		require.NoError(t, err)
+		require.Equal(t, int64(100), a.Request.MaxTokens)
+	})
+}
+
+func TestThePromptAtTheWindow(t *testing.T) {
+	t.Parallel()
+	_, err := decide(t, request("glm-5.2", (262_144-16-1)*4))
+	require.NoError(t, err)
+	for _, chars := range []int{(262_144 - 16) * 4, 262_144 * 4, 3_000_000} {
+		_, err = decide(t, request("glm-5.2", chars))
+		require.True(t, fault.Is(err, fault.Invalid))
+		require.Contains(t, err.Error(), "262144")
+	}
+}
+
+func TestWhoIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*llm.Request)
+		code   fault.Code
+	}{
+		"an unknown model":           {func(r *llm.Request) { r.Spelling = "none" }, fault.NotFound},
+		"a wildcard":                 {func(r *llm.Request) { r.Spelling = ">" }, fault.NotFound},
+		"a model nobody serves":      {func(r *llm.Request) { r.Spelling = "glm-5.3" }, fault.NotFound},
+		"a video model":              {func(r *llm.Request) { r.Spelling = "MiniMax-H3" }, fault.NotFound},
+		"an image for a text model":  {func(r *llm.Request) { r.Items[0].Parts[0] = llm.Part{Media: &llm.Media{Kind: "image"}} }, fault.Invalid},
+		"an unknown region":          {func(r *llm.Request) { r.Policy.RegionOnly = []string{"EU"} }, fault.Invalid},
+		"an unknown excluded region": {func(r *llm.Request) { r.Policy.RegionExclude = []string{"eu.>"} }, fault.Invalid},
+		"a region without workers":   {func(r *llm.Request) { r.Policy.RegionOnly = []string{"apac"} }, fault.NoWorker},
+		"regions that cancel out": {func(r *llm.Request) {
+			r.Policy.RegionOnly, r.Policy.RegionExclude = []string{"eu"}, []string{"eu"}
+		}, fault.NoWorker},
+		"a proof that nobody gives": {func(r *llm.Request) { r.Policy.Proof = true }, fault.NoWorker},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			req := request("glm-5.2", 4)
+			c.change(req)
+			_, err := decide(t, req)
+			require.True(t, fault.Is(err, c.code), "%v", err)
+		})
+	}
+}
+
+func TestAnEmptyListOfRegionsIsNoConstraint(t *testing.T) {
+	t.Parallel()
+	req := request("glm-5.2", 4)
+	req.Policy.RegionOnly, req.Policy.RegionExclude = []string{}, []string{}
+	a, err := decide(t, req)
+	require.NoError(t, err)
+	require.True(t, a.Allowed("cn"))
+}
+
+func TestAKeysModelsAreKept(t *testing.T) {
+	t.Parallel()
+	for models, code := range map[string]fault.Code{"kimi-k3": fault.Forbidden, "glm-5.2": ""} {
+		_, err := config(t).Decide(request("glm-5.2", 4), bus.Principal{Models: []string{models}}, "job", time.Now())
+		require.Equal(t, code != "", err != nil)
+		if err != nil {
+			require.True(t, fault.Is(err, code))
+		}
+	}
+}
+
+func TestAModelsNameIsShownShortAndInOneLine(t *testing.T) {
+	t.Parallel()
+	_, err := decide(t, request("bad\r\nname"+strings.Repeat("x", 10_000), 4))
+	require.Less(t, len(err.Error()), 200)
+	require.NotContains(t, err.Error(), "\n")
+}

@@ -1,0 +1,110 @@
+package fleet_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/services/edge/internal/fleet"
+)
+
+func beat(worker, region string, slots, used int, classes ...bus.Class) bus.Heartbeat {
+	if classes == nil {
+		classes = []bus.Class{bus.Open}
+	}
+	return bus.Heartbeat{
+		Worker: worker, Name: "name-" + worker, Model: "m", Region: region, Classes: classes,
+		Slots: slots, InFlight: used, Modalities: []string{"text"}, Features: []string{"tools"},
+	}
+}
+
+func need() fleet.Need { return fleet.Need{Model: "m", Class: bus.Open} }
+
+func TestATicketStaysAtHomeWhileThereIsRoom(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(time.Now)
+	f.Beat(beat("w1", "eu", 4, 3))
+	f.Beat(beat("w2", "us", 100, 0))
+	for home, want := range map[string]string{"eu": "eu", "us": "us", "cn": "us"} {
+		got, ok := f.Region(need(), home)
+		require.True(t, ok)
+		require.Equal(t, want, got)
+	}
+	f.Beat(beat("w1", "eu", 4, 4))
+	got, _ := f.Region(need(), "eu")
+	require.Equal(t, "us", got, "home is full")
+	f.Beat(beat("w2", "us", 100, 100))
+	f.Beat(beat("w1", "eu", 4, 8))
+	got, _ = f.Region(need(), "cn")
+	require.Equal(t, "us", got, "all are full, one is fuller")
+}
+
+func TestANeedIsMetOrNobodyIsChosen(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(time.Now)
+	f.Beat(beat("w1", "eu", 4, 0))
+	f.Beat(beat("w2", "us", 4, 0, bus.Open, bus.ZDR))
+	n := need()
+	n.Class = bus.ZDR
+	got, ok := f.Region(n, "eu")
+	require.True(t, ok)
+	require.Equal(t, "us", got)
+	n.Allowed = func(r string) bool { return r == "eu" }
+	_, ok = f.Region(n, "eu")
+	require.False(t, ok)
+	_, _, ok = f.Other(n, func(string) bool { return false })
+	require.False(t, ok)
+	n = need()
+	n.Modalities = []string{"image"}
+	_, ok = f.Region(n, "eu")
+	require.False(t, ok)
+	require.Zero(t, f.Free(n))
+	require.Equal(t, 8, f.Free(need()))
+}
+
+func TestAnotherWorkerIsTheFreestThatIsNotRuledOut(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(time.Now)
+	f.Beat(beat("w1", "eu", 4, 0))
+	f.Beat(beat("w2", "us", 9, 0))
+	w, region, ok := f.Other(need(), func(string) bool { return false })
+	require.True(t, ok)
+	require.Equal(t, []string{"w2", "us"}, []string{w, region})
+	w, _, _ = f.Other(need(), func(w string) bool { return w == "w2" })
+	require.Equal(t, "w1", w)
+}
+
+func TestWorkersComeAndGo(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	f := fleet.New(func() time.Time { return now })
+	f.Beat(beat("w1", "eu", 4, 0))
+	f.Beat(beat("w2", "us", 4, 0))
+	f.Beat(beat("w3", "us", 4, 0))
+	live, ok := f.Model("m")
+	require.True(t, ok)
+	require.Equal(t, []string{"eu", "us"}, live.Regions)
+	require.Equal(t, []string{"text"}, live.Modalities)
+	require.Equal(t, "name-w1", f.Name("m", "w1"))
+
+	f.Left("w1", "m")
+	require.Equal(t, "w1", f.Name("m", "w1"))
+	f.End("w2")
+	f.Beat(beat("w2", "us", 4, 0)) // a heartbeat that was under way
+	require.True(t, f.Ended("w2"))
+	require.Equal(t, 4, f.Free(need()))
+
+	now = now.Add(bus.HeartbeatLife)
+	f.Prune()
+	_, ok = f.Model("m")
+	require.True(t, ok, "at its life's end a heartbeat still counts")
+	now = now.Add(time.Millisecond)
+	f.Prune()
+	_, ok = f.Model("m")
+	require.False(t, ok)
+	now = now.Add(2 * time.Hour)
+	f.Prune()
+	require.False(t, f.Ended("w2"))
+}
