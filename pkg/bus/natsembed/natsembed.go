@@ -94,3 +94,7 @@ func (s *Server) Close() {
 	s.s.Shutdown()
 	s.s.WaitForShutdown()
 }
+
+// Subscriptions counts the subscriptions of all clients, for tests that look
+// for leaks.
+func (s *Server) Subscriptions() int { return int(s.s.NumSubscriptions()) }

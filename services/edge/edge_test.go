@@ -1,0 +1,413 @@
+package edge_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/bus/bustest"
+	"github.com/engy-ai/engy/pkg/bus/natsembed"
+	"github.com/engy-ai/engy/pkg/catalog"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/pkg/pricing"
+	"github.com/engy-ai/engy/services/edge"
+)
+
+const (
+	key      = "sk-engy-test"
+	patience = 20 * time.Second
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// Goroutines that the framework keeps for the process's life, and one
+		// that ends by itself a little after its server.
+		goleak.IgnoreAnyFunction("github.com/gofiber/fiber/v2/utils.StartTimeStampUpdater.func1.1"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+	)
+}
+
+// world is a real edge on a real bus, with billing and a worker of a few lines.
+type world struct {
+	t      *testing.T
+	server *natsembed.Server
+	bus    *bus.Bus
+	addr   string
+	// hold answers holds, serve runs a granted job.
+	hold   func(bus.Hold) bus.HoldAnswer
+	serve  func(ctx context.Context, s *bus.Stream, req llm.Request)
+	mu     sync.Mutex
+	usages []bus.Usage
+	holds  []bus.Hold
+	stops  map[string]context.CancelFunc
+	stop   func()
+}
+
+func newWorld(t *testing.T, set func(*world)) *world {
+	t.Helper()
+	w := &world{t: t, server: bustest.Server(t), stops: map[string]context.CancelFunc{}}
+	w.bus = bustest.Connect(t, w.server, bus.Config{Name: "others"})
+	w.hold = func(h bus.Hold) bus.HoldAnswer { return bus.HoldAnswer{Micro: h.Micro} }
+	w.serve = func(ctx context.Context, s *bus.Stream, _ llm.Request) {
+		_, _ = s.Finish(ctx, []llm.Event{{Kind: llm.Text, Text: "hello"}, {Kind: llm.Done, Finish: llm.Stop}},
+			bus.End{Outcome: pricing.Finished, Usage: llm.Usage{Prompt: 10, Completion: 5}})
+	}
+	if set != nil {
+		set(w)
+	}
+	w.run(w.billing)
+	w.run(w.usage)
+	w.worker("w1")
+	hash := sha256.Sum256([]byte(key))
+	require.NoError(t, w.bus.PutPrincipal(t.Context(), hex.EncodeToString(hash[:]), bus.Principal{Account: "acct", Key: "k1"}))
+
+	models, err := catalog.Default()
+	require.NoError(t, err)
+	rates, err := pricing.Default()
+	require.NoError(t, err)
+	own := bustest.Connect(t, w.server, bus.Config{Name: "edge"})
+	ready := make(chan net.Addr, 1)
+	w.stop = w.run(func(ctx context.Context) error {
+		return edge.Run(ctx, edge.Config{
+			Listen: "127.0.0.1:0", Region: "eu", Deadline: time.Minute, HoldGrace: time.Minute,
+			KeepAlive: 200 * time.Millisecond, ClaimWait: time.Second, Grace: 2 * time.Second,
+		}, edge.Deps{Bus: own, Log: slog.New(slog.DiscardHandler), Catalog: models, Rates: rates, Ready: func(a net.Addr) { ready <- a }})
+	})
+	w.addr = "http://" + (<-ready).String()
+	return w
+}
+
+func (w *world) run(f func(ctx context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			w.t.Error(err)
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) billing(ctx context.Context) error {
+	return w.bus.ServeHolds(ctx, func(ask bus.HoldAsk) {
+		w.mu.Lock()
+		w.holds = append(w.holds, ask.Hold)
+		w.mu.Unlock()
+		if err := ask.Answer(w.hold(ask.Hold)); err != nil {
+			w.t.Error(err)
+		}
+	})
+}
+
+func (w *world) usage(ctx context.Context) error {
+	return w.bus.Usages(ctx, "test", 100, 5*time.Millisecond, func(_ context.Context, us []bus.UsageEvent) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, u := range us {
+			w.usages = append(w.usages, u.Data)
+		}
+		return nil
+	})
+}
+
+// recorded waits for n usage events.
+func (w *world) recorded(n int) []bus.Usage {
+	w.t.Helper()
+	var got []bus.Usage
+	require.Eventually(w.t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		got = append([]bus.Usage(nil), w.usages...)
+		return len(got) >= n
+	}, patience, 5*time.Millisecond)
+	require.Len(w.t, got, n)
+	return got
+}
+
+func (w *world) worker(id string) {
+	require.NoError(w.t, w.bus.Beat(w.t.Context(), bus.Heartbeat{
+		Worker: id, Name: id, Model: "glm-5.2", Region: "eu", Classes: []bus.Class{bus.Open}, Slots: 1000, Modalities: []string{"text"},
+	}))
+	var jobs sync.WaitGroup
+	w.run(func(ctx context.Context) error {
+		return w.bus.Cancels(ctx, id, func(r bus.Running) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if stop := w.stops[r.Job]; stop != nil {
+				stop()
+			}
+		}, func() {})
+	})
+	w.run(func(ctx context.Context) error {
+		defer jobs.Wait()
+		q := bus.Queue{Region: "eu", Model: "glm-5.2", Class: bus.Open}
+		return w.bus.Pull(ctx, q, func() int { return 100 }, nil, func(d *bus.Delivery) {
+			jobs.Go(func() { w.job(ctx, id, d) })
+		})
+	})
+}
+
+func (w *world) job(ctx context.Context, id string, d *bus.Delivery) {
+	defer func() { _ = d.Ack() }()
+	work, verdict, err := w.bus.Claim(ctx, d.Ticket, id)
+	if err != nil || verdict != bus.Granted {
+		return
+	}
+	s, err := w.bus.Stream(d.Ticket, id, work.Attempt)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	defer s.Close()
+	var req llm.Request
+	if err := bus.Unmarshal(work.Body, &req); err != nil {
+		w.t.Error(err)
+		return
+	}
+	job, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.mu.Lock()
+	w.stops[d.Ticket.Job] = cancel
+	w.mu.Unlock()
+	w.serve(job, s, req)
+}
+
+// wait runs until the job is cancelled, and reports what was produced.
+func wait(ctx context.Context, s *bus.Stream, _ llm.Request) {
+	<-ctx.Done()
+	_, _ = s.Finish(context.WithoutCancel(ctx), []llm.Event{{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Canceled}}},
+		bus.End{Outcome: pricing.Left, Usage: llm.Usage{Prompt: 10, Completion: 2}})
+}
+
+func (w *world) ask(stream bool) *http.Response {
+	w.t.Helper()
+	body := fmt.Sprintf(`{"model":"engy/glm-5.2","max_tokens":100,"stream":%v,"messages":[{"role":"user","content":"hi"}]}`, stream)
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.addr+"/v1/chat/completions", strings.NewReader(body))
+	require.NoError(w.t, err)
+	req.Header.Set("Authorization", "Bearer "+key)
+	tr := &http.Transport{}
+	w.t.Cleanup(tr.CloseIdleConnections)
+	resp, err := (&http.Client{Transport: tr}).Do(req)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+func (w *world) text(resp *http.Response) string {
+	w.t.Helper()
+	raw, err := io.ReadAll(resp.Body)
+	require.NoError(w.t, err)
+	return string(raw)
+}
+
+func TestTheChargeIsOneNumber(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	resp := w.ask(false)
+	require.Equal(t, 200, resp.StatusCode)
+	require.Equal(t, "14", resp.Header.Get("X-Engy-Charged-Micro")) // 10 at 0.68 and 5 at 1.50
+	require.Contains(t, w.text(resp), `"charged_micro":14`)
+	require.Contains(t, w.text(w.ask(true)), `"charged_micro":14`)
+	for _, u := range w.recorded(2) {
+		require.Equal(t, int64(14), int64(u.ChargedMicro))
+		require.Equal(t, pricing.Finished, u.Outcome)
+		require.Equal(t, "POST /v1/chat/completions", u.Route)
+	}
+}
+
+func TestNothingPassesBeforeTheHold(t *testing.T) {
+	t.Parallel()
+	for code, status := range map[fault.Code]int{fault.NoFunds: 402, fault.Busy: 429, fault.Unauthorized: 401} {
+		w := newWorld(t, func(w *world) {
+			w.hold = func(bus.Hold) bus.HoldAnswer { return bus.HoldAnswer{Code: code, Message: "no"} }
+		})
+		for _, stream := range []bool{false, true} {
+			resp := w.ask(stream)
+			require.Equal(t, status, resp.StatusCode)
+			require.NotContains(t, w.text(resp), "hello")
+		}
+		w.stop()
+		require.Empty(t, w.recorded(0), "a refused request is no fact")
+	}
+}
+
+func TestAnImpossibleReportIsClamped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) {
+		w.serve = func(ctx context.Context, s *bus.Stream, _ llm.Request) {
+			_, _ = s.Finish(ctx, []llm.Event{{Kind: llm.Done, Finish: llm.Stop}},
+				bus.End{Outcome: pricing.Finished, Usage: llm.Usage{Prompt: 1 << 40, Cached: 1 << 50, Completion: -5}})
+		}
+	})
+	require.Equal(t, 200, w.ask(false).StatusCode)
+	u := w.recorded(1)[0]
+	require.Equal(t, llm.Usage{Prompt: 262_144, Cached: 262_144}, u.Tokens)
+}
+
+func TestAChargeAboveTheHoldRaisesItFirst(t *testing.T) {
+	t.Parallel()
+	var raised atomic.Int64
+	usage := func(ctx context.Context, s *bus.Stream, _ llm.Request) {
+		// The estimate was too low: the prompt is 16 tokens by characters.
+		_, _ = s.Finish(ctx, []llm.Event{{Kind: llm.Done, Finish: llm.Stop}},
+			bus.End{Outcome: pricing.Finished, Usage: llm.Usage{Prompt: 1000, Completion: 100}})
+	}
+	w := newWorld(t, func(w *world) {
+		w.serve = usage
+		w.hold = func(h bus.Hold) bus.HoldAnswer {
+			if h.Raise {
+				raised.Store(int64(h.Micro))
+			}
+			return bus.HoldAnswer{Micro: h.Micro}
+		}
+	})
+	require.Equal(t, "830", w.ask(false).Header.Get("X-Engy-Charged-Micro"))
+	require.Equal(t, int64(830), raised.Load())
+
+	poor := newWorld(t, func(w *world) {
+		w.serve = usage
+		w.hold = func(h bus.Hold) bus.HoldAnswer {
+			if h.Raise {
+				return bus.HoldAnswer{Code: fault.NoFunds}
+			}
+			return bus.HoldAnswer{Micro: h.Micro}
+		}
+	})
+	held := poor.ask(false).Header.Get("X-Engy-Charged-Micro")
+	require.Equal(t, fmt.Sprint(int64(poor.holds[0].Micro)), held, "no more than the hold")
+	require.Equal(t, held, fmt.Sprint(int64(poor.recorded(1)[0].ChargedMicro)))
+}
+
+func TestAThinHoldLowersTheLimit(t *testing.T) {
+	t.Parallel()
+	limits := make(chan int64, 10)
+	w := newWorld(t, func(w *world) {
+		w.hold = func(h bus.Hold) bus.HoldAnswer { return bus.HoldAnswer{Micro: h.Micro - 75} } // 50 output tokens less
+		serve := w.serve
+		w.serve = func(ctx context.Context, s *bus.Stream, req llm.Request) {
+			limits <- req.MaxTokens
+			serve(ctx, s, req)
+		}
+	})
+	require.Equal(t, 200, w.ask(false).StatusCode)
+	last := <-limits
+	for len(limits) > 0 {
+		last = <-limits
+	}
+	require.LessOrEqual(t, last, int64(50))
+}
+
+func TestTwoHundredClientsLeaveNothingBehind(t *testing.T) {
+	// Serial: it counts the goroutines of the process.
+	w := newWorld(t, func(w *world) { w.serve = wait })
+	round := func(stream bool) {
+		body := fmt.Sprintf(`{"model":"glm-5.2","stream":%v,"messages":[{"role":"user","content":"hi"}]}`, stream)
+		c, err := net.Dial("tcp", strings.TrimPrefix(w.addr, "http://"))
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return len(w.holds) > len(w.usages)
+		}, patience, time.Millisecond)
+		require.NoError(t, c.Close())
+	}
+	round(true)
+	w.recorded(1)
+	goroutines, subscriptions := runtime.NumGoroutine(), w.server.Subscriptions()
+	for i := range 200 {
+		round(i%2 == 0)
+		w.recorded(i + 2)
+	}
+	for _, u := range w.recorded(201) {
+		require.Contains(t, []pricing.Outcome{pricing.Left}, u.Outcome)
+	}
+	require.Eventually(t, func() bool {
+		return runtime.NumGoroutine() <= goroutines+5 && w.server.Subscriptions() <= subscriptions
+	}, patience, 20*time.Millisecond, "%d goroutines before", goroutines)
+}
+
+func TestManyRequestsKeepTheirOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) {
+		w.serve = func(ctx context.Context, s *bus.Stream, req llm.Request) {
+			text := req.Items[0].Parts[0].Text
+			_, _ = s.Finish(ctx, []llm.Event{{Kind: llm.Text, Text: "echo " + text}, {Kind: llm.Done, Finish: llm.Stop}},
+				bus.End{Outcome: pricing.Finished, Usage: llm.Usage{Prompt: 1, Completion: 1}})
+		}
+	})
+	tr := &http.Transport{MaxIdleConnsPerHost: 16}
+	t.Cleanup(tr.CloseIdleConnections)
+	client := &http.Client{Transport: tr}
+	var all sync.WaitGroup
+	for g := range 16 {
+		all.Go(func() {
+			for i := range 50 {
+				name := fmt.Sprintf("caller-%d-%d-%s", g, i, strings.Repeat("x", i*7))
+				body := fmt.Sprintf(`{"model":"v%d/glm-5.2","stream":%v,"messages":[{"role":"user","content":"%s"}]}`, g, i%2 == 0, name)
+				req, err := http.NewRequest(http.MethodPost, w.addr+"/v1/chat/completions", strings.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Authorization", "Bearer "+key)
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				raw, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				id := resp.Header.Get("X-Engy-Request-Id")
+				if err != nil || !strings.Contains(string(raw), "echo "+name) || !strings.Contains(string(raw), id) ||
+					!strings.Contains(string(raw), fmt.Sprintf(`"model":"v%d/glm-5.2"`, g)) {
+					t.Errorf("%s: %v %s", name, err, raw)
+				}
+			}
+		})
+	}
+	all.Wait()
+	seen := map[string]bool{}
+	for _, u := range w.recorded(800) {
+		require.False(t, seen[u.Job])
+		seen[u.Job] = true
+	}
+}
+
+func TestASettingIsCheckedAtTheStart(t *testing.T) {
+	t.Parallel()
+	good := edge.Config{Listen: ":0", Region: "eu", Deadline: 1, HoldGrace: 1, KeepAlive: 1, ClaimWait: 1, Grace: 1}
+	require.NoError(t, good.Validate())
+	for _, bad := range []func(*edge.Config){
+		func(c *edge.Config) { c.Listen = "" },
+		func(c *edge.Config) { c.Region = "mars" },
+		func(c *edge.Config) { c.KeepAlive = 16 * time.Second },
+		func(c *edge.Config) { c.Deadline = 0 },
+	} {
+		c := good
+		bad(&c)
+		require.Error(t, c.Validate())
+	}
+}
