@@ -89,6 +89,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	report := newReport(o)
+	if report.Yardstick, err = yardstick(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r, err := openRig(ctx, o, cancel)
@@ -116,6 +119,9 @@ func Run(ctx context.Context, o Options) (err error) {
 			_ = report.write(o.Out)
 			return fmt.Errorf("bench %s: %w", s.name, err)
 		}
+	}
+	if report.YardstickEnd, err = yardstick(ctx); err != nil {
+		return err
 	}
 	if err := report.write(o.Out); err != nil {
 		return fmt.Errorf("report: %w", err)

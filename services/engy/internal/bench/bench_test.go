@@ -131,6 +131,13 @@ func TestAnAnswerMustBeTheSameOnBothWays(t *testing.T) {
 	require.True(t, b.same(2, 6))
 }
 
+func TestTheYardstickAnswersItself(t *testing.T) {
+	t.Parallel()
+	rate, err := yardstick(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, rate)
+}
+
 func TestFigures(t *testing.T) {
 	t.Parallel()
 	var list []time.Duration

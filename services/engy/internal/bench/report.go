@@ -19,15 +19,18 @@ const (
 
 // report is everything that a run found.
 type report struct {
-	Machine Machine   `json:"machine"`
-	Command string    `json:"command"`
-	Begun   time.Time `json:"begun"`
-	Logs    string    `json:"log_level"`
-	Rounds  int       `json:"rounds"`
-	Quick   bool      `json:"quick"`
-	Results []result  `json:"results"`
-	Goals   []judged  `json:"goals"`
-	Notes   []string  `json:"notes"`
+	Machine Machine `json:"machine"`
+	// Yardstick is the machine's speed at the start, YardstickEnd at the end.
+	Yardstick    float64   `json:"yardstick"`
+	YardstickEnd float64   `json:"yardstick_end"`
+	Command      string    `json:"command"`
+	Begun        time.Time `json:"begun"`
+	Logs         string    `json:"log_level"`
+	Rounds       int       `json:"rounds"`
+	Quick        bool      `json:"quick"`
+	Results      []result  `json:"results"`
+	Goals        []judged  `json:"goals"`
+	Notes        []string  `json:"notes"`
 }
 
 // result is one scenario.
@@ -109,6 +112,8 @@ func (r *report) write(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Bench\n\n")
 	fmt.Fprintf(&b, "- machine: %d cores, %s, %s, load average %s at the start\n", r.Machine.Cores, r.Machine.CPU, r.Machine.Go, r.Machine.Load)
+	fmt.Fprintf(&b, "- yardstick: %s exchanges/s at the start, %s at the end (64 clients of the load generator on a canned answer; compare microseconds of two runs only as far as these agree)\n",
+		number(r.Yardstick), number(r.YardstickEnd))
 	fmt.Fprintf(&b, "- command: `%s`\n", r.Command)
 	fmt.Fprintf(&b, "- begun %s; %d rounds, direct and product in turn; median (min..max); added and ratios are of the same round\n",
 		r.Begun.Format(time.RFC3339), r.Rounds)

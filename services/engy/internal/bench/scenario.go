@@ -16,6 +16,8 @@ const (
 	absolute relation = iota
 	added
 	ratio
+	// shown puts both figures there without holding one against the other.
+	shown
 )
 
 // metric is one line of the report. Several keys make one cell, of medians.
@@ -42,6 +44,7 @@ func scenarios() []scenario {
 			one("cpu", "CPU us/"+unit+", edge + nats + worker + billing", absolute),
 			{[]string{"cpu_edge", "cpu_nats", "cpu_worker", "cpu_billing"}, "CPU us/" + unit + ": edge · nats · worker · billing", absolute},
 			one("cpu_postgres", "CPU us/"+unit+", postgres", absolute),
+			one("cpu_sim", "CPU us/"+unit+", the engine, for what it is worth", shown),
 		}
 	}
 	unary := []metric{one("p50_ms", "p50 ms", added), one("p99_ms", "p99 ms", added)}
@@ -54,8 +57,10 @@ func scenarios() []scenario {
 	with := func(list []metric, more ...metric) []metric { return append(list[:len(list):len(list)], more...) }
 	return []scenario{
 		{name: "r100", title: "unary, 100 requests/s, engine takes 5 ms", metrics: with(unary, per("request")...), run: runR100},
-		{name: "c64", title: "unary, 64 clients in a closed loop, engine at once", metrics: with(per("request"),
-			append([]metric{one("rps", "requests/s", ratio)}, unary...)...), run: runC64},
+		{name: "c64", title: "unary, 64 clients in a closed loop, engine at once, 100 tokens", metrics: with(per("request"),
+			append([]metric{one("rps", "requests/s", ratio)}, unary...)...), run: runBusy(work{name: "c64", tokens: unaryTokens})},
+		{name: "c64one", title: "the same, answers of 1 token: the walk without the answer", metrics: with(per("request"),
+			append([]metric{one("rps", "requests/s", ratio)}, unary...)...), run: runBusy(work{name: "c64one", tokens: 1})},
 		{name: "stream1", title: "1 stream, TTFT 5 ms, 2 ms/token, 100 tokens", metrics: stream[:3], run: runStream(streams{
 			work: work{name: "stream1", tokens: 100, ttft: 5 * time.Millisecond, itl: 2 * time.Millisecond}, clients: 1, each: 25, quick: 5,
 		})},
@@ -153,13 +158,14 @@ func (l *lab) loaded(ctx context.Context, t target, run func() tally, units func
 		return nil, err
 	}
 	v[strangers] = (after[strangers] - before[strangers]).Seconds() / time.Since(begun).Seconds()
-	if t.direct {
-		return v, nil
-	}
 	us := func(name string) float64 {
 		return float64((after[name] - before[name]).Microseconds()) / float64(units(seen))
 	}
-	for _, name := range []string{edgeName, busName, workerName, billingName, postgresName, engineName} {
+	v["cpu_"+engineName] = us(engineName)
+	if t.direct {
+		return v, nil
+	}
+	for _, name := range []string{edgeName, busName, workerName, billingName, postgresName} {
 		v["cpu_"+name] = us(name)
 	}
 	v["cpu_path"] = us(edgeName) + us(busName) + us(workerName)
@@ -207,17 +213,20 @@ func runR100(ctx context.Context, l *lab, t target) (values, error) {
 	return l.openLoop(ctx, t, w, 100, l.span(time.Second, time.Second/2), l.span(6*time.Second, 2*time.Second))
 }
 
-func runC64(ctx context.Context, l *lab, t target) (values, error) {
+// runBusy keeps 64 clients busy.
+func runBusy(w work) func(context.Context, *lab, target) (values, error) {
 	const clients = 64
-	cs := newClients(t.addr, clients)
-	defer closeAll(cs)
-	ld := l.load(work{name: "c64", tokens: unaryTokens}, t)
-	if err := l.warm(t, ld.closed(ctx, cs, closed{clients: clients, during: l.span(time.Second, time.Second/2)})); err != nil {
-		return nil, err
+	return func(ctx context.Context, l *lab, t target) (values, error) {
+		cs := newClients(t.addr, clients)
+		defer closeAll(cs)
+		ld := l.load(w, t)
+		if err := l.warm(t, ld.closed(ctx, cs, closed{clients: clients, during: l.span(time.Second, time.Second/2)})); err != nil {
+			return nil, err
+		}
+		return l.loaded(ctx, t, func() tally {
+			return ld.closed(ctx, cs, closed{clients: clients, during: l.span(5*time.Second, 1500*time.Millisecond)})
+		}, answers)
 	}
-	return l.loaded(ctx, t, func() tally {
-		return ld.closed(ctx, cs, closed{clients: clients, during: l.span(5*time.Second, 1500*time.Millisecond)})
-	}, answers)
 }
 
 func runBodies(name string, bytes int, rate float64) func(context.Context, *lab, target) (values, error) {
