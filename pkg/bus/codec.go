@@ -15,7 +15,8 @@ import (
 func Marshal(v any) ([]byte, error) {
 	raw, err := json.Marshal(v, jsontext.PreserveRawStrings(true), jsontext.AllowDuplicateNames(true))
 	if err != nil {
-		return nil, fault.Wrap(fault.Internal, "message cannot be written", err)
+		// The text of a JSON error quotes the names that it met.
+		return nil, fault.New(fault.Internal, "message cannot be written")
 	}
 	return raw, nil
 }

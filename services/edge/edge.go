@@ -88,7 +88,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 
 	api, err := httpapi.New(httpapi.Config{
 		Listen: cfg.Listen, BodyBytesMax: BodyBytesMax, HeaderBytesMax: HeaderBytesMax,
-		KeepAlive: cfg.KeepAlive, Grace: cfg.Grace, RequestsMax: RequestsMax,
+		KeepAlive: cfg.KeepAlive, WriteWait: WriteWait, Grace: cfg.Grace, RequestsMax: RequestsMax,
 	}, httpapi.Deps{
 		Codecs: codec.Text(), Fallback: codec.Fallback(), Check: e.keys.Check, Open: e.open,
 		Models: e.models, NewID: newID, Healthy: e.bus.Connected, Log: d.Log, Ready: d.Ready,

@@ -13,6 +13,9 @@ const (
 	// AnswerBytesMax bounds an answer that is not streamed.
 	AnswerBytesMax = 128 << 20
 
+	// WriteWait is how long one write may block on a client that does not read.
+	WriteWait = 30 * time.Second
+
 	// HoldWait is how long billing may take to answer.
 	HoldWait = time.Second
 	// SettleWait is how long the edge waits for a worker's account of a job

@@ -15,8 +15,12 @@ const (
 	lingerTime  = 10 * time.Second
 )
 
-// listener gives connections that can linger.
-type listener struct{ net.Listener }
+// listener gives connections that can linger, and whose writes may each block
+// for wait.
+type listener struct {
+	net.Listener
+	wait time.Duration
+}
 
 // Accept waits for the next connection.
 func (l listener) Accept() (net.Conn, error) {
@@ -25,7 +29,7 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if tcp, ok := c.(*net.TCPConn); ok {
-		return &conn{TCPConn: tcp}, nil
+		return &conn{TCPConn: tcp, wait: l.wait}, nil
 	}
 	return c, nil
 }
@@ -33,6 +37,7 @@ func (l listener) Accept() (net.Conn, error) {
 // conn is a connection whose close can wait for the client to finish sending.
 type conn struct {
 	*net.TCPConn
+	wait    time.Duration
 	lingers atomic.Bool
 }
 
@@ -41,6 +46,20 @@ func linger(c net.Conn) {
 	if l, ok := c.(*conn); ok {
 		l.lingers.Store(true)
 	}
+}
+
+// Write bounds every write by itself: a deadline for a whole answer would cut
+// streams, and one that stayed behind would end the next request.
+func (c *conn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.wait)); err != nil {
+		return 0, err
+	}
+	return c.TCPConn.Write(b)
+}
+
+// ReadFrom hides the socket's own, which would go past Write.
+func (c *conn) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{c}, r)
 }
 
 // Close ends the connection; one that lingers is read empty first, by a bounded

@@ -60,8 +60,10 @@ type Config struct {
 	BodyBytesMax   int
 	HeaderBytesMax int
 	KeepAlive      time.Duration
-	Grace          time.Duration
-	RequestsMax    int64
+	// WriteWait is how long one write may block on a client that does not read.
+	WriteWait   time.Duration
+	Grace       time.Duration
+	RequestsMax int64
 }
 
 // Deps is what the server is handed.
@@ -159,7 +161,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
 	}
-	ln := listener{plain}
+	ln := listener{plain, s.cfg.WriteWait}
 	s.base, s.cut = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer s.cut(errStopping)
 	defer s.watch.close()

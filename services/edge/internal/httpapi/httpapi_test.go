@@ -35,11 +35,12 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	goodKey  = "sk-engy-good"
-	bodyMax  = 1 << 20
-	headMax  = 64 << 10
-	minimal  = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
-	streamed = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+	goodKey   = "sk-engy-good"
+	bodyMax   = 1 << 20
+	headMax   = 64 << 10
+	writeWait = 500 * time.Millisecond
+	minimal   = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+	streamed  = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
 )
 
 // answer is an exchange of a few lines.
@@ -82,7 +83,7 @@ func start(t *testing.T, o open) (addr string, stop func() error) {
 	ready := make(chan net.Addr, 1)
 	s, err := httpapi.New(httpapi.Config{
 		Listen: "127.0.0.1:0", BodyBytesMax: bodyMax, HeaderBytesMax: headMax,
-		KeepAlive: 50 * time.Millisecond, Grace: 300 * time.Millisecond, RequestsMax: 1000,
+		KeepAlive: 50 * time.Millisecond, WriteWait: writeWait, Grace: 300 * time.Millisecond, RequestsMax: 1000,
 	}, httpapi.Deps{
 		Codecs: codec.Text(), Fallback: codec.Fallback(),
 		Check: func(secret string) (bus.Principal, error) {
@@ -296,6 +297,53 @@ func TestTheCallersIDIsNeverOurs(t *testing.T) {
 	defer func() { _ = resp.Body.Close() }()
 	require.Len(t, resp.Header.Get("X-Engy-Request-Id"), 64)
 	require.NotContains(t, resp.Header.Get("X-Engy-Request-Id"), "mine")
+}
+
+func TestAKeptConnectionOutlivesTheWritesOfItsStreams(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, good)
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	from := bufio.NewReader(c)
+	for i, body := range []string{streamed, minimal} {
+		if i > 0 {
+			// Longer than any write may block: what the stream left behind would
+			// end this connection.
+			<-time.After(writeWait + 100*time.Millisecond)
+		}
+		_, err = fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", goodKey, len(body), body)
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(from, nil)
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Contains(t, read(t, resp.Body), "hello")
+	}
+}
+
+func TestAClientThatDoesNotReadIsLeft(t *testing.T) {
+	t.Parallel()
+	closed := make(chan error, 1)
+	addr, _ := start(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
+		return answer{
+			next: func(context.Context, time.Duration) ([]llm.Event, error) {
+				return []llm.Event{{Kind: llm.Text, Text: strings.Repeat("x", 1<<20)}}, nil
+			},
+			closed: func(cause error) { closed <- cause },
+		}, nil
+	})
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	_, err = fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", goodKey, len(streamed), streamed)
+	require.NoError(t, err)
+	select {
+	case cause := <-closed:
+		require.True(t, fault.Is(cause, fault.Canceled))
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the server writes for ever")
+	}
 }
 
 func TestSilenceIsWrittenTo(t *testing.T) {

@@ -230,7 +230,6 @@ func (x *exchange) stream(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "no-cache")
 	c.Set("X-Accel-Buffering", "no")
 	c.Status(fiber.StatusOK)
-	conn := c.Context().Conn()
 	c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -238,27 +237,16 @@ func (x *exchange) stream(c *fiber.Ctx) error {
 				x.end(fault.New(fault.Internal, "panic"))
 			}
 		}()
-		x.end(x.write(w, conn, events))
+		x.end(x.write(w, events))
 	})
 	return nil
 }
 
-// deadliner is the part of a connection that bounds a write.
-type deadliner interface {
-	SetWriteDeadline(t time.Time) error
-}
-
-// writeWait is how long one write may block on a client that does not read.
-const writeWait = 30 * time.Second
-
 // write sends events until the last. It gives why it stopped, nil when the
 // answer went out whole.
-func (x *exchange) write(w *bufio.Writer, conn deadliner, events []llm.Event) error {
+func (x *exchange) write(w *bufio.Writer, events []llm.Event) error {
 	sink := x.cd.Encode(w, x.req, x.id, x.started.Unix())
 	for {
-		if err := conn.SetWriteDeadline(time.Now().Add(writeWait)); err != nil {
-			return errLeft
-		}
 		for _, e := range events {
 			if err := sink(e); err != nil {
 				return errLeft

@@ -29,12 +29,21 @@ type stream struct {
 	at   int // steps that every choice got, or has none left of
 }
 
+// gathers tells whether events may leave together: an engine that never waits
+// between tokens fills packets. Where a test looks at what has left, none wait.
+func (j *job) gathers() bool {
+	set := &j.set
+	return j.pacer.Instant() && !set.Split &&
+		set.Cut == script.Unset && set.Malformed == script.Unset && set.Stall == script.Unset && set.Die == script.Unset
+}
+
 // stream sends the plan as events.
 func (s *Server) stream(ctx context.Context, w http.ResponseWriter, j *job) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
 	st := &stream{s: s, j: j, w: newWriter(w, s.opt.WriteStallMax), e: newEvents(s, j)}
+	st.w.gathers = j.gathers()
 	err := st.w.write(nil)
 	if err == nil {
 		err = st.run(ctx)
@@ -176,6 +185,7 @@ func (st *stream) end(tail []byte, usage bool, outcome register.Outcome) error {
 		tail = append(tail, "data: [DONE]\n\n"...)
 	}
 	st.j.end(st.work(outcome))
+	st.w.gathers = false
 	return st.w.write(tail)
 }
 
@@ -192,6 +202,8 @@ type writer struct {
 	rc    *http.ResponseController
 	stall time.Duration
 	until time.Time
+	// gathers leaves it to full buffers to send.
+	gathers bool
 }
 
 func newWriter(w http.ResponseWriter, stall time.Duration) *writer {
@@ -212,6 +224,9 @@ func (w *writer) write(b []byte) error {
 		if _, err := w.w.Write(b); err != nil {
 			return err
 		}
+	}
+	if w.gathers {
+		return nil
 	}
 	return w.rc.Flush()
 }

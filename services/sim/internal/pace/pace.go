@@ -24,6 +24,9 @@ func New(first, step time.Duration) *Pacer {
 	return &Pacer{start: time.Now(), first: first, step: step}
 }
 
+// Instant tells whether no token after the first is waited for.
+func (p *Pacer) Instant() bool { return p.step <= 0 }
+
 // Restart puts the start of the schedule to now.
 func (p *Pacer) Restart() { p.start = time.Now() }
 

@@ -28,6 +28,10 @@ const (
 	topLogprobsMax  = 30
 	modelBytesMax   = 256
 	toolNameMaxSize = 256
+	// depthMax bounds how deep values may nest.
+	depthMax = 1_000
+	// nameShown is how much of such a name an error shows, in bytes.
+	nameShown = 64
 )
 
 // Codec speaks Chat Completions.
@@ -197,7 +201,7 @@ func (Codec) Decode(_ string, body []byte) (*llm.Request, error) {
 		return nil, fault.New(fault.Invalid, "the body must be a JSON object")
 	}
 	var wire chatRequest
-	if err := json.Unmarshal(body, &wire, jsontext.AllowInvalidUTF8(true)); err != nil {
+	if err := decode(body, &wire); err != nil {
 		return nil, refusal(err)
 	}
 	if wire.Model == "" || len(wire.Model) > modelBytesMax {
@@ -220,6 +224,44 @@ func (Codec) Decode(_ string, body []byte) (*llm.Request, error) {
 		}
 	}
 	return req, nil
+}
+
+// decode reads a body strictly. Text that is cut in the middle of a character,
+// as some clients send it, is mended once: what is no character becomes U+FFFD.
+func decode(body []byte, wire *chatRequest) error {
+	err := json.Unmarshal(body, wire)
+	var syntax *jsontext.SyntacticError
+	if !errors.As(err, &syntax) || errors.Is(err, jsontext.ErrDuplicateName) {
+		return err
+	}
+	clean, unclean := jsontext.AppendFormat(nil, body, jsontext.AllowInvalidUTF8(true))
+	if unclean != nil {
+		return err
+	}
+	*wire = chatRequest{}
+	return json.Unmarshal(clean, wire)
+}
+
+// keep copies a value that travels on verbatim. Deep ones are refused: they
+// travel inside other values, and every reader has a limit.
+func keep(field string, raw jsontext.Value) ([]byte, error) {
+	depth, inText := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case inText && c == '\\':
+			i++
+		case c == '"':
+			inText = !inText
+		case inText:
+		case c == '{' || c == '[':
+			if depth++; depth > depthMax {
+				return nil, fault.At(field, field+" is nested too deeply")
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return bytes.Clone(raw), nil
 }
 
 // refusal turns a decoder's error into one that names the field and quotes no
@@ -254,21 +296,25 @@ func fieldName(p jsontext.Pointer) string {
 		if b.Len() > 0 {
 			b.WriteByte('.')
 		}
-		// A name that the caller made up is shortened, and never raw.
-		if len(token) > 64 {
-			token = token[:64]
-		}
-		b.WriteString(strings.Map(func(r rune) rune {
-			if r < ' ' || r > '~' {
-				return '?'
-			}
-			return r
-		}, token))
+		b.WriteString(short(token))
 	}
 	if b.Len() == 0 {
 		return "body"
 	}
 	return b.String()
+}
+
+// short makes a name that the caller made up fit to be shown.
+func short(name string) string {
+	if len(name) > nameShown {
+		name = name[:nameShown]
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, name)
 }
 
 func limits(req *llm.Request, wire *chatRequest) error {
@@ -418,9 +464,14 @@ func tools(req *llm.Request, wire *chatRequest) error {
 		}
 		spec := llm.ToolSpec{Name: f.Name, Description: f.Description}
 		if f.Parameters.Kind() == '{' {
-			spec.Schema = bytes.Clone(f.Parameters)
+			schema, err := keep("tools", f.Parameters)
+			if err != nil {
+				return err
+			}
+			spec.Schema = schema
 		}
-		if len(f.Strict) > 0 && f.Strict.Kind() != 'n' {
+		switch f.Strict.Kind() {
+		case 't', 'f':
 			spec.Extra = append(spec.Extra, llm.Field{Name: "strict", Value: bytes.Clone(f.Strict)})
 		}
 		req.Tools = append(req.Tools, spec)

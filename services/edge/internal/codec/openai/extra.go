@@ -40,7 +40,7 @@ func extra(raw jsontext.Value, drop ...string) ([]llm.Field, error) {
 	if len(raw) == 0 {
 		return nil, nil
 	}
-	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowInvalidUTF8(true))
+	dec := jsontext.NewDecoder(bytes.NewReader(raw))
 	if _, err := dec.ReadToken(); err != nil {
 		return nil, refusal(err)
 	}
@@ -58,7 +58,11 @@ func extra(raw jsontext.Value, drop ...string) ([]llm.Field, error) {
 		if dropped(name) || known(strings.ToLower(name)) || slices.Contains(drop, name) {
 			continue
 		}
-		fields = append(fields, llm.Field{Name: name, Value: bytes.Clone(value)})
+		kept, err := keep(short(name), value)
+		if err != nil {
+			return nil, err
+		}
+		fields = append(fields, llm.Field{Name: name, Value: kept})
 	}
 	return fields, nil
 }

@@ -48,7 +48,23 @@ func ownRequest(name string) bool {
 		"tools", "tool_choice", "logprobs", "top_logprobs", "rid", "timings_per_token":
 		return true
 	}
-	return false
+	return barred(name)
+}
+
+// barred names members that no caller may hand to an engine: those that change
+// how much is generated behind max_tokens, that reach into an engine's own
+// state or queue, and that make it dial an address or load a file.
+func barred(name string) bool {
+	switch name {
+	case "n", "best_of", "use_beam_search", "n_predict", "num_predict", "max_new_tokens", "max_length", "n_cmpl",
+		"prompt", "input_ids", "input_embeds", "prompt_embeds", "echo", "prompt_logprobs", "return_hidden_states",
+		"request_id", "id_slot", "cache_prompt", "priority", "session_params", "session_id", "background", "user",
+		"lora", "lora_path", "adapter", "custom_logit_processor", "logits_processors", "vllm_xargs",
+		"kv_transfer_params", "data_parallel_rank", "options", "keep_alive", "template", "chat_template",
+		"documents", "response_fields", "extra_body", "sampling_params", "dimensions", "post_sampling_probs":
+		return true
+	}
+	return strings.HasPrefix(name, "bootstrap_") || strings.HasPrefix(name, "disagg_")
 }
 
 func ownMessage(name string) bool {
