@@ -146,9 +146,26 @@ func (w *world) recorded(n int) []bus.Usage {
 }
 
 func (w *world) worker(id string) {
-	require.NoError(w.t, w.bus.Beat(w.t.Context(), bus.Heartbeat{
-		Worker: id, Name: id, Model: "glm-5.2", Region: "eu", Classes: []bus.Class{bus.Open}, Slots: 1000, Modalities: []string{"text"},
-	}))
+	beat := func(ctx context.Context) error {
+		return w.bus.Beat(ctx, bus.Heartbeat{
+			Worker: id, Name: id, Model: "glm-5.2", Region: "eu", Classes: []bus.Class{bus.Open}, Slots: 1000, Modalities: []string{"text"},
+		})
+	}
+	require.NoError(w.t, beat(w.t.Context()))
+	w.run(func(ctx context.Context) error {
+		tick := time.NewTicker(bus.HeartbeatEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if err := beat(ctx); err != nil {
+					return err
+				}
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
 	var jobs sync.WaitGroup
 	w.run(func(ctx context.Context) error {
 		return w.bus.Cancels(ctx, id, func(r bus.Running) {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"sync/atomic"
@@ -39,12 +40,55 @@ type conn struct {
 	*net.TCPConn
 	wait    time.Duration
 	lingers atomic.Bool
+	framing framing
+	// ahead holds bytes that came with a request and belong to the next.
+	ahead []byte
+	// broken is set when no more of what the client sends can be trusted.
+	broken bool
 }
 
 // linger makes a connection's close graceful for a client that still sends.
 func linger(c net.Conn) {
 	if l, ok := c.(*conn); ok {
 		l.lingers.Store(true)
+	}
+}
+
+// Read gives bytes of one request at a time.
+func (c *conn) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	for {
+		if c.broken {
+			return 0, errFraming
+		}
+		var got int
+		if len(c.ahead) > 0 {
+			got = copy(b, c.ahead)
+			c.ahead = c.ahead[got:]
+		} else {
+			var err error
+			if got, err = c.TCPConn.Read(b); got == 0 {
+				return 0, err
+			}
+		}
+		drop, n, err := c.framing.next(b[:got])
+		if err != nil {
+			// What has been handed out is a request without an end: the framework
+			// asks for more, and is told.
+			c.broken = true
+			return 0, errFraming
+		}
+		if rest := b[drop+n : got]; len(rest) > 0 {
+			c.ahead = append(bytes.Clone(rest), c.ahead...)
+		}
+		if drop > 0 {
+			copy(b, b[drop:drop+n])
+		}
+		if n > 0 {
+			return n, nil
+		}
 	}
 }
 

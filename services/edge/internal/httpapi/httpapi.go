@@ -136,7 +136,6 @@ type quiet struct{ log *slog.Logger }
 func (q quiet) Printf(string, ...any) { q.log.Debug("connection ended by an error") }
 
 func (s *Server) routes() {
-	s.app.Use(s.strict)
 	s.app.Get("/healthz", func(c *fiber.Ctx) error { return c.SendStatus(fiber.StatusOK) })
 	s.app.Get("/readyz", func(c *fiber.Ctx) error {
 		if s.draining.Load() || !s.deps.Healthy() {

@@ -277,12 +277,25 @@ func TestARequestCannotBeReadTwoWays(t *testing.T) {
 		"bare line feeds":      strings.ReplaceAll(head, "\r\n", "\n") + "Content-Length: 5\n\nhello" + hidden,
 		"a folded header":      head + "Content-Length:\r\n 5\r\n\r\nhello" + hidden,
 		"no length, a body":    head + "Transfer-Encoding: identity\r\n\r\n" + hidden,
+		"a prefixed chunk":     head + "Transfer-Encoding: chunked\r\n\r\n0xff\r\n\r\n" + hidden,
+		"two lengths, short":   head + "Content-Length: 5\r\nContent-Length: 5000\r\n\r\nhello",
 	} {
 		got := raw(t, addr, request)
 		require.True(t, strings.HasPrefix(got, "HTTP/1.1 400 "), "%s: %q", name, got)
 		require.Equal(t, 1, strings.Count(got, "HTTP/1.1 "), "%s: %q", name, got)
 	}
 	require.Empty(t, calls)
+}
+
+func TestPipelinedRequestsAreAllAnswered(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, good)
+	one := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + goodKey + "\r\nContent-Length: " + fmt.Sprint(len(minimal)) + "\r\n\r\n" + minimal
+	got := raw(t, addr, one+one+"\r\n"+strings.Replace(one, "Host: x", "Host: x\r\nConnection: close", 1))
+	require.Equal(t, 3, strings.Count(got, "HTTP/1.1 200 OK"), got)
+	// A kept connection's bad request is refused like a first one.
+	got = raw(t, addr, one+strings.Replace(one, "Host: x", "Host : x", 1))
+	require.Equal(t, 1, strings.Count(got, "HTTP/1.1 200 OK"), got)
 }
 
 func TestTheCallersIDIsNeverOurs(t *testing.T) {

@@ -1,0 +1,203 @@
+package httpapi
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/engy-ai/engy/pkg/fault"
+)
+
+// framing finds where each request of a connection ends, by the letter of RFC
+// 9112, sections 2 and 5 to 7, before the HTTP framework sees a byte of it. The
+// framework reads more than the letter allows, and that is how a second request
+// is smuggled past a proxy; here whatever could be read in two ways ends the
+// connection. Since it hands out one request at a time, the framework never
+// holds bytes of the next one either, which it would lose.
+type framing struct {
+	state frameState
+	// line is the beginning of the line under way, size its length so far.
+	line []byte
+	size int
+	cr   bool // the last byte was a carriage return
+	// left counts the bytes of the body or chunk that are to come.
+	left             int64
+	lengths, codings int
+	length           int64
+}
+
+type frameState int
+
+const (
+	betweenRequests frameState = iota
+	inRequestLine
+	inHeaders
+	inBody
+	inChunkSize
+	inChunk
+	afterChunk
+	inTrailers
+)
+
+const (
+	// lineKept is how much of a line is looked at. Lines that frame are shorter.
+	lineKept = 128
+	// chunkDigits bounds a chunk's size to what fits an int64.
+	chunkDigits = 15
+)
+
+var errFraming = fault.New(fault.Invalid, "the request's length cannot be read in one way only")
+
+// next gives how many bytes of b belong to the request under way, and how many
+// empty bytes before it are to be dropped.
+func (f *framing) next(b []byte) (drop, n int, err error) {
+	if f.state == betweenRequests {
+		for drop < len(b) && (b[drop] == '\r' || b[drop] == '\n') {
+			drop++
+		}
+		if drop == len(b) {
+			return drop, 0, nil
+		}
+		*f = framing{state: inRequestLine, line: f.line[:0]}
+	}
+	at := drop
+	for at < len(b) && f.state != betweenRequests {
+		used, err := f.step(b[at:])
+		if err != nil {
+			return drop, 0, err
+		}
+		at += used
+	}
+	return drop, at - drop, nil
+}
+
+func (f *framing) step(b []byte) (used int, err error) {
+	switch f.state {
+	case inBody, inChunk:
+		used = int(min(int64(len(b)), f.left))
+		if f.left -= int64(used); f.left == 0 {
+			if f.state == inChunk {
+				f.state = afterChunk
+			} else {
+				f.state = betweenRequests
+			}
+		}
+		return used, nil
+	}
+	end := bytes.IndexByte(b, '\n')
+	part := b[:end+1]
+	if end < 0 {
+		part = b
+	}
+	if err := f.grow(part); err != nil || end < 0 {
+		return len(part), err
+	}
+	line := f.line
+	f.line, f.size, f.cr = f.line[:0], 0, false
+	return len(part), f.ended(line)
+}
+
+// grow takes the next part of a line. A carriage return may stand before the
+// line feed only, and the line feed behind one only.
+func (f *framing) grow(part []byte) error {
+	for _, c := range part {
+		switch {
+		case f.cr != (c == '\n'), c == 0:
+			return errFraming
+		case c == '\r':
+			f.cr = true
+			continue
+		case c == '\n':
+			continue
+		}
+		if f.size++; len(f.line) < lineKept {
+			f.line = append(f.line, c)
+		}
+	}
+	return nil
+}
+
+// ended takes a whole line, without its end.
+func (f *framing) ended(line []byte) error {
+	switch f.state {
+	case inRequestLine:
+		f.state = inHeaders
+	case inHeaders:
+		if len(line) > 0 {
+			return f.header(line)
+		}
+		return f.body()
+	case inChunkSize:
+		return f.chunk(line)
+	case afterChunk:
+		if len(line) > 0 {
+			return errFraming
+		}
+		f.state = inChunkSize
+	case inTrailers:
+		if len(line) == 0 {
+			f.state = betweenRequests
+		}
+	case betweenRequests, inBody, inChunk:
+	}
+	return nil
+}
+
+func (f *framing) header(line []byte) error {
+	if line[0] == ' ' || line[0] == '\t' {
+		return errFraming // a folded line
+	}
+	name, value, ok := bytes.Cut(line, []byte(":"))
+	if !ok && len(line) < lineKept || len(name) == 0 || bytes.ContainsAny(name, " \t") {
+		return errFraming
+	}
+	value = bytes.Trim(value, " \t")
+	var err error
+	switch {
+	case bytes.EqualFold(name, []byte("Content-Length")):
+		f.lengths++
+		if len(value) == 0 || len(bytes.Trim(value, "0123456789")) > 0 {
+			return errFraming
+		}
+		if f.length, err = strconv.ParseInt(string(value), 10, 64); err != nil {
+			return errFraming
+		}
+	case bytes.EqualFold(name, []byte("Transfer-Encoding")):
+		f.codings++
+		if !bytes.EqualFold(value, []byte("chunked")) {
+			return errFraming
+		}
+	}
+	if f.lengths+f.codings > 1 {
+		return errFraming
+	}
+	return nil
+}
+
+func (f *framing) body() error {
+	switch {
+	case f.codings > 0:
+		f.state = inChunkSize
+	case f.length > 0:
+		f.state, f.left = inBody, f.length
+	default:
+		f.state = betweenRequests
+	}
+	return nil
+}
+
+func (f *framing) chunk(line []byte) error {
+	// Extensions are allowed, and mean nothing.
+	digits, _, _ := bytes.Cut(line, []byte(";"))
+	digits = bytes.TrimRight(digits, " \t")
+	if len(digits) == 0 || len(digits) > chunkDigits || len(bytes.Trim(digits, "0123456789abcdefABCDEF")) > 0 {
+		return errFraming
+	}
+	size, err := strconv.ParseInt(string(digits), 16, 64)
+	if err != nil {
+		return errFraming
+	}
+	if f.state, f.left = inChunk, size; size == 0 {
+		f.state = inTrailers
+	}
+	return nil
+}
