@@ -56,6 +56,7 @@ type Bus struct {
 	reconnects atomic.Int64
 
 	outboxes sync.Map // owner -> *outbox
+	stored   sync.Map // *nats.Msg of a fact -> func() to call when it is stored
 	// life is what facts are repeated under: it outlives whoever connected.
 	life    context.Context
 	retries sync.WaitGroup
@@ -123,7 +124,8 @@ func (b *Bus) open(ctx context.Context) error {
 	b.facts, err = jetstream.New(b.nc,
 		jetstream.WithPublishAsyncMaxPending(publishPendingMax),
 		jetstream.WithPublishAsyncTimeout(publishTimeout),
-		jetstream.WithPublishAsyncErrHandler(b.repeat))
+		jetstream.WithPublishAsyncErrHandler(b.repeat),
+		jetstream.WithPublishAsyncAckHandler(func(_ jetstream.JetStream, m *nats.Msg, _ *jetstream.PubAck) { b.tell(m) }))
 	if err != nil {
 		return fmt.Errorf("bus facts: %w", err)
 	}

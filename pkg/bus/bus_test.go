@@ -40,10 +40,13 @@ func (o *owner) Body(c bus.Claim) []byte {
 	return o.bodies[c.Job]
 }
 
-func (o *owner) Take(_ string, f bus.Frame) bool {
+func (o *owner) Take(_ string, f bus.Frame, booked func()) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.frames = append(o.frames, f)
+	if booked != nil && !o.refuse[f.Job] {
+		booked()
+	}
 	return !o.refuse[f.Job]
 }
 
@@ -289,13 +292,14 @@ func TestReportsOfDeadOwnersAreTold(t *testing.T) {
 	t.Parallel()
 	b := bustest.New(t)
 	require.NoError(t, b.WriteReport(bus.Report{Job: "j1", Attempt: 1, Worker: "w1", Outcome: pricing.Finished}))
-	require.NoError(t, b.WriteReport(bus.Report{Job: "j2", Attempt: 1, Worker: "w1", Orphan: true}))
+	require.NoError(t, b.WriteReport(bus.Report{Job: "j2", Attempt: 1, Worker: "w1"}))
 	got := make(chan bus.Report, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
 		done <- b.Orphans(ctx, "billing", func(_ context.Context, r bus.Report) error { got <- r; return nil })
 	}()
+	require.Equal(t, "j1", (<-got).Job)
 	require.Equal(t, "j2", (<-got).Job)
 	r, err := b.ReportOf(t.Context(), "j1")
 	require.NoError(t, err)

@@ -159,9 +159,10 @@ func (o *outbox) flush() error {
 	return nil
 }
 
-// Finish sends the last events and the end, and waits until the owner has them.
-// It tells whether the owner wanted them; an error of which Vanished is true
-// means that the owner died.
+// Finish sends the last events and the end, and waits, as long as ctx lives,
+// until the owner has booked the job or says that it does not want it. An error
+// of which Vanished is true means that the owner died; after any error only the
+// worker knows the job's end.
 func (s *Stream) Finish(ctx context.Context, events []llm.Event, end End) (wanted bool, err error) {
 	parts := split(events)
 	for _, part := range parts[:len(parts)-1] {
@@ -179,19 +180,17 @@ func (s *Stream) Finish(ctx context.Context, events []llm.Event, end End) (wante
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
 	msg, err := s.box.b.nc.RequestWithContext(ctx, s.box.subject, raw)
 	if err != nil {
 		return false, fmt.Errorf("finish %s: %w", s.job, translate(err))
 	}
-	return string(msg.Data) == taken, nil
+	return string(msg.Data) == booked, nil
 }
 
-// taken and gone are the owner's words on the last frame of a message.
+// booked and gone are the owner's words on the end of an attempt.
 const (
-	taken = "taken"
-	gone  = "gone"
+	booked = "booked"
+	gone   = "gone"
 )
 
 func (b *Bus) frames(m *nats.Msg, o Owner) {
@@ -200,19 +199,19 @@ func (b *Bus) frames(m *nats.Msg, o Owner) {
 		b.log.Error("frames cannot be read", "error", err)
 		return
 	}
-	worker, wanted := sender(m.Subject), false
+	worker := sender(m.Subject)
+	say := func(word string) {
+		if err := m.Respond([]byte(word)); err != nil {
+			b.log.Warn("answer not sent", "error", err)
+		}
+	}
 	for _, f := range fs.Frames {
-		wanted = o.Take(worker, f)
-	}
-	if m.Reply == "" {
-		return
-	}
-	word := gone
-	if wanted {
-		word = taken
-	}
-	if err := m.Respond([]byte(word)); err != nil {
-		b.log.Warn("answer not sent", "error", err)
+		switch {
+		case m.Reply == "":
+			o.Take(worker, f, nil)
+		case !o.Take(worker, f, func() { say(booked) }):
+			say(gone)
+		}
 	}
 }
 

@@ -70,7 +70,11 @@ func (b *Bus) ServeHolds(ctx context.Context, take func(HoldAsk)) error {
 
 // RecordUsage sends the fact of a request on its way to the usage stream. It is
 // repeated until it is stored; the job's id makes it one fact.
-func (b *Bus) RecordUsage(u Usage) error {
+func (b *Bus) RecordUsage(u Usage) error { return b.BookUsage(u, nil) }
+
+// BookUsage is RecordUsage for who must hear when the fact is stored. Stored
+// must not block.
+func (b *Bus) BookUsage(u Usage, stored func()) error {
 	subj, err := subject(usagePrefix, u.Region, u.Model, u.Account)
 	if err != nil {
 		return err
@@ -82,16 +86,12 @@ func (b *Bus) RecordUsage(u Usage) error {
 	if err != nil {
 		return err
 	}
-	return b.fact(subj, u.Job, raw)
+	return b.fact(subj, u.Job, raw, stored)
 }
 
 // WriteReport sends a worker's report on its way to the reports stream.
 func (b *Bus) WriteReport(r Report) error {
-	state := settledReport
-	if r.Orphan {
-		state = orphanReport
-	}
-	subj, err := subject(reportsPrefix, r.Worker, state, r.Job)
+	subj, err := subject(reportsPrefix, r.Worker, r.Job)
 	if err != nil {
 		return err
 	}
@@ -99,24 +99,27 @@ func (b *Bus) WriteReport(r Report) error {
 	if err != nil {
 		return err
 	}
-	return b.fact(subj, fmt.Sprintf("%s.%d.%s", r.Job, r.Attempt, r.Worker), raw)
+	return b.fact(subj, fmt.Sprintf("%s.%d.%s", r.Job, r.Attempt, r.Worker), raw, nil)
 }
 
-// A report's subject tells whether the owner has taken the job's end, so that
-// billing reads at once only those that nobody else will settle.
-const (
-	settledReport = "settled"
-	orphanReport  = "orphan"
-)
-
-func (b *Bus) fact(subj, id string, raw []byte) error {
+func (b *Bus) fact(subj, id string, raw []byte, stored func()) error {
 	msg := nats.NewMsg(subj)
 	msg.Data = raw
 	msg.Header.Set(nats.MsgIdHdr, id)
+	if stored != nil {
+		b.stored.Store(msg, stored)
+	}
 	if _, err := b.facts.PublishMsgAsync(msg); err != nil {
 		b.repeat(b.facts, msg, err)
 	}
 	return nil
+}
+
+// tell tells who waits for a fact that it is stored.
+func (b *Bus) tell(msg *nats.Msg) {
+	if f, ok := b.stored.LoadAndDelete(msg); ok {
+		f.(func())()
+	}
 }
 
 // repeat publishes a fact again until it is stored, with a bound; a fact that
@@ -140,12 +143,14 @@ func (b *Bus) repeat(_ jetstream.JetStream, msg *nats.Msg, cause error) {
 			_, err := b.js.PublishMsg(ctx, again)
 			cancel()
 			if err == nil {
+				b.tell(msg)
 				return
 			}
 			if last {
 				break
 			}
 		}
+		b.stored.Delete(msg)
 		b.log.Error("ALARM: fact lost", "id", msg.Header.Get(nats.MsgIdHdr))
 	})
 }
@@ -159,11 +164,11 @@ func (b *Bus) Usages(ctx context.Context, durable string, batch int, wait time.D
 	}, batch, wait, handle)
 }
 
-// Orphans hands the reports whose owners died to handle, one at a time, under a
-// durable name.
+// Orphans hands the reports of workers whose owners did not book the job to
+// handle, one at a time, under a durable name.
 func (b *Bus) Orphans(ctx context.Context, durable string, handle func(context.Context, Report) error) error {
 	return consume(ctx, b, reportsStream, jetstream.ConsumerConfig{
-		Durable: durable, FilterSubject: reportsPrefix + ".*." + orphanReport + ".*",
+		Durable: durable, FilterSubject: reportsPrefix + ".>",
 	}, 1, time.Second, func(ctx context.Context, rs []Report) error {
 		for _, r := range rs {
 			if err := handle(ctx, r); err != nil {
@@ -184,7 +189,7 @@ func (b *Bus) ReportOf(ctx context.Context, job string) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("report of %s: %w", job, translate(err))
 	}
-	msg, err := s.GetLastMsgForSubject(ctx, reportsPrefix+".*.*."+token)
+	msg, err := s.GetLastMsgForSubject(ctx, reportsPrefix+".*."+token)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}

@@ -7,15 +7,13 @@ import (
 	"github.com/engy-ai/engy/pkg/pricing"
 )
 
-// Report is a worker's own short note on an attempt, without content. It
-// settles a job whose owner died.
+// Report is a worker's own short note, without content, on an attempt whose
+// owner has not said that it is booked: it settles a job whose owner died.
 type Report struct {
-	Job     string `json:"job"`
-	Attempt int    `json:"attempt"`
-	Worker  string `json:"worker"`
-	Model   string `json:"model"`
-	// Orphan says that the owner did not take the last frame.
-	Orphan  bool            `json:"orphan,omitzero"`
+	Job     string          `json:"job"`
+	Attempt int             `json:"attempt"`
+	Worker  string          `json:"worker"`
+	Model   string          `json:"model"`
 	Outcome pricing.Outcome `json:"outcome"`
 	Tokens  llm.Usage       `json:"tokens"`
 	Time    time.Time       `json:"time"`

@@ -101,9 +101,10 @@ type Owner interface {
 	// Body gives the body of a granted attempt again, or nil when the claim
 	// does not fit it.
 	Body(c Claim) []byte
-	// Take takes a frame of a worker; the bytes are the message's, and may be
-	// kept. It tells whether anybody wants the frame.
-	Take(worker string, f Frame) bool
+	// Take takes a frame of a worker, and tells whether anybody wants it. A frame
+	// with an end comes with booked, which is called once when nothing that the
+	// worker knows is needed any more: its usage is stored, or there is none.
+	Take(worker string, f Frame, booked func()) bool
 	// Wants tells whether an attempt is still wanted from that worker.
 	Wants(worker string, r Running) bool
 }

@@ -331,7 +331,7 @@ func TestAReportSettlesTheJobOfADeadEdge(t *testing.T) {
 	p.run(t, billing.Config{}, nil)
 	p.ask(t, p.hold(1, 400))
 	require.NoError(t, p.bus.WriteReport(bus.Report{
-		Job: job(1), Attempt: 1, Worker: "w", Model: "m", Orphan: true, Outcome: pricing.Left,
+		Job: job(1), Attempt: 1, Worker: "w", Model: "m", Outcome: pricing.Left,
 		Tokens: llm.Usage{Prompt: 10, Completion: 5}, Time: time.Now(),
 	}))
 	p.settled(t, 970)

@@ -272,6 +272,8 @@ func (x *exchange) end(cause error) {
 	x.job.Close(ctx)
 	if x.known {
 		x.record()
+	} else {
+		x.job.Booked() // there is nothing to book
 	}
 	x.log(cause)
 }
@@ -281,7 +283,7 @@ func (x *exchange) record() {
 	if !x.first.IsZero() {
 		x.usage.FirstByteMS = x.first.Sub(x.start).Milliseconds()
 	}
-	if err := x.e.bus.RecordUsage(x.usage); err != nil {
+	if err := x.e.bus.BookUsage(x.usage, x.job.Booked); err != nil {
 		x.e.log.Error("ALARM: usage not recorded", "request", x.call.ID, "error", err)
 	}
 }

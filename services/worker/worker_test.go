@@ -89,6 +89,7 @@ type world struct {
 	texts   map[string]string
 	ends    map[string]bus.End
 	reports chan bus.Report
+	deaf    bool // takes ends and never books them
 }
 
 func newWorld(t *testing.T, change func(*worker.Config)) *world {
@@ -161,7 +162,7 @@ func (w *world) Grant(c bus.Claim) (bus.Grant, []byte) {
 
 func (w *world) Body(bus.Claim) []byte { return nil }
 
-func (w *world) Take(_ string, f bus.Frame) bool {
+func (w *world) Take(_ string, f bus.Frame, booked func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range f.Events {
@@ -171,6 +172,9 @@ func (w *world) Take(_ string, f bus.Frame) bool {
 	}
 	if f.End != nil {
 		w.ends[f.Job] = *f.End
+		if !w.deaf {
+			booked()
+		}
 	}
 	return true
 }
@@ -218,10 +222,27 @@ func TestAJobRunsToItsEnd(t *testing.T) {
 	w.eventually("the end has come", func() bool { return w.ends["j1"].Outcome == pricing.Finished })
 	require.Equal(t, "one two", w.texts["j1"])
 	require.Equal(t, llm.Usage{Prompt: 7, Completion: 2}, w.ends["j1"].Usage)
-	require.Eventually(t, func() bool {
-		r, err := w.bus.ReportOf(t.Context(), "j1")
-		return err == nil && r != nil && !r.Orphan && r.Outcome == pricing.Finished
-	}, patience, 5*time.Millisecond)
+	require.Empty(t, w.reports, "a job that is booked needs no report")
+}
+
+func TestAnEndThatIsNotBookedIsReported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.deaf = true
+	die := w.own()
+	close(w.engine.release)
+	for i := range 3 {
+		w.offer(fmt.Sprintf("j%d", i), 1)
+	}
+	// Slots are free once the engine is, whatever the booking takes.
+	w.eventually("the ends have come", func() bool { return len(w.ends) == 3 })
+	require.Empty(t, w.reports)
+	die()
+	for range 3 {
+		r := <-w.reports
+		require.Equal(t, pricing.Finished, r.Outcome)
+		require.Equal(t, llm.Usage{Prompt: 7, Completion: 2}, r.Tokens)
+	}
 }
 
 func TestASecondDeliveryRunsNothing(t *testing.T) {

@@ -112,10 +112,10 @@ func (d *Desk) Body(c bus.Claim) []byte {
 }
 
 // Take takes a frame. It implements bus.Owner.
-func (d *Desk) Take(worker string, f bus.Frame) bool {
+func (d *Desk) Take(worker string, f bus.Frame, booked func()) bool {
 	d.alive(worker)
 	j := d.job(f.Job)
-	return j != nil && j.take(worker, f)
+	return j != nil && j.take(worker, f, booked)
 }
 
 // Wants tells whether an attempt is still wanted. It implements bus.Owner.

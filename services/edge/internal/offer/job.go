@@ -46,6 +46,7 @@ type Job struct {
 	tried   []string
 	end     *bus.End
 	served  string // the worker whose end was taken
+	booked  func() // tells that worker that its account is not needed any more
 	failure *llm.Fault
 	closed  bool
 }
@@ -120,7 +121,7 @@ func (j *Job) wants(worker string, attempt int) bool {
 	return !j.closed && j.worker == worker && j.attempt == attempt
 }
 
-func (j *Job) take(worker string, f bus.Frame) bool {
+func (j *Job) take(worker string, f bus.Frame, booked func()) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed || j.worker != worker || j.attempt != f.Attempt || j.end != nil {
@@ -151,7 +152,7 @@ func (j *Job) take(worker string, f bus.Frame) bool {
 		j.queue, j.bytes = nil, 0
 	}
 	if f.End != nil {
-		j.finish(worker, f)
+		j.finish(worker, f, booked)
 	}
 	j.poke()
 	return true
@@ -168,7 +169,7 @@ func (j *Job) bound() int {
 }
 
 // finish takes the end of an attempt. The lock is held.
-func (j *Job) finish(worker string, f bus.Frame) {
+func (j *Job) finish(worker string, f bus.Frame, booked func()) {
 	last := llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Engine, Message: "the worker gave no end"}}
 	if n := len(f.Events); n > 0 && f.Events[n-1].Last() {
 		last = f.Events[n-1]
@@ -178,9 +179,12 @@ func (j *Job) finish(worker string, f bus.Frame) {
 		last = llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Canceled, Message: "the client reads too slowly"}}
 	}
 	if last.Kind == llm.Failed && last.Fault != nil && again(last.Fault.Code) && j.retry(worker) {
+		if booked != nil {
+			booked() // an attempt that failed costs nothing
+		}
 		return
 	}
-	j.end, j.served = f.End, worker
+	j.end, j.served, j.booked = f.End, worker, booked
 	last.Usage = &f.End.Usage
 	j.queue = append(j.queue, last)
 }
@@ -280,7 +284,10 @@ func (j *Job) Replace(body []byte) error {
 		return nil
 	}
 	j.stop()
-	j.queue, j.bytes, j.seq, j.end, j.failure = nil, 0, 0, nil, nil
+	if j.booked != nil {
+		j.booked() // nothing of the old attempt is booked
+	}
+	j.queue, j.bytes, j.seq, j.end, j.failure, j.booked = nil, 0, 0, nil, nil, nil
 	return j.offer("", j.order.Ticket.Region)
 }
 
@@ -385,6 +392,17 @@ func (j *Job) Result() Result {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return Result{Worker: j.served, Attempt: j.attempt, End: j.end, Failure: j.failure}
+}
+
+// Booked tells the worker whose end was taken that the job is booked.
+func (j *Job) Booked() {
+	j.mu.Lock()
+	booked := j.booked
+	j.booked = nil
+	j.mu.Unlock()
+	if booked != nil {
+		booked()
+	}
 }
 
 // Abandon tells the worker to stop and waits, bounded by ctx, for its account

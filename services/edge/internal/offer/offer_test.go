@@ -137,11 +137,18 @@ func (a *attempt) text(s string) {
 	require.NoError(a.h.w.t, a.s.Emit([]llm.Event{{Kind: llm.Text, Text: s}}))
 }
 
-func (a *attempt) finish(last llm.Event, o pricing.Outcome) bool {
-	a.h.w.t.Helper()
-	wanted, err := a.s.Finish(a.h.w.t.Context(), []llm.Event{last}, bus.End{Outcome: o, Usage: llm.Usage{Prompt: 3, Completion: 2}})
-	require.NoError(a.h.w.t, err)
-	a.s.Close()
+// finish sends the end; whether it was wanted comes when it is booked.
+func (a *attempt) finish(last llm.Event, o pricing.Outcome) (wanted chan bool) {
+	wanted = make(chan bool, 1)
+	ctx := a.h.w.t.Context()
+	go func() {
+		defer a.s.Close()
+		ok, err := a.s.Finish(ctx, []llm.Event{last}, bus.End{Outcome: o, Usage: llm.Usage{Prompt: 3, Completion: 2}})
+		if err != nil && ctx.Err() == nil {
+			a.h.w.t.Error(err)
+		}
+		wanted <- ok
+	}()
 	return wanted
 }
 
@@ -195,8 +202,12 @@ func TestAJobIsServedOnce(t *testing.T) {
 	require.Equal(t, "the work", a.body)
 	a.text("one ")
 	a.text("two")
-	require.True(t, a.finish(done(), pricing.Finished))
+	wanted := a.finish(done(), pricing.Finished)
 	text, last := w.all(j)
+	require.Empty(t, wanted, "the worker waits for the booking")
+	j.Booked()
+	j.Booked()
+	require.True(t, <-wanted)
 	require.Equal(t, "one two", text)
 	require.Equal(t, int64(2), last.Usage.Completion)
 	require.Equal(t, "w1", j.Result().Worker)
@@ -239,7 +250,7 @@ func TestAnotherWorkerTakesOverBeforeTheFirstByte(t *testing.T) {
 			// The dead worker's frames are nobody's business any more.
 			require.NoError(t, a.s.Emit([]llm.Event{{Kind: llm.Text, Text: "ghost"}}))
 			b.text("whole")
-			require.True(t, b.finish(done(), pricing.Finished))
+			b.finish(done(), pricing.Finished)
 			text, last := w.all(j)
 			require.Equal(t, "whole", text)
 			require.Equal(t, llm.Done, last.Kind)
@@ -276,7 +287,7 @@ func TestAGapEndsTheAttempt(t *testing.T) {
 	j := w.place(true)
 	a := h.claim()
 	a.text("one")
-	require.False(t, w.desk.Take("w1", bus.Frame{Job: "j1", Attempt: 1, Seq: 3, Events: []llm.Event{{Kind: llm.Text, Text: "three"}}}))
+	require.False(t, w.desk.Take("w1", bus.Frame{Job: "j1", Attempt: 1, Seq: 3, Events: []llm.Event{{Kind: llm.Text, Text: "three"}}}, nil))
 	text, last := w.all(j)
 	require.NotContains(t, text, "three")
 	require.Equal(t, llm.Failed, last.Kind)
@@ -378,7 +389,7 @@ func TestASlowClientIsBoundedAndPays(t *testing.T) {
 		a.text("0123456789")
 	}
 	require.Equal(t, "j1", (<-h.stops).Job)
-	require.True(t, a.finish(llm.Event{Kind: llm.Failed}, pricing.Left))
+	a.finish(llm.Event{Kind: llm.Failed}, pricing.Left)
 	text, last := w.all(j)
 	require.Empty(t, text, "an answer with a hole is never shown")
 	require.Equal(t, fault.Canceled, last.Fault.Code)
@@ -396,7 +407,7 @@ func TestAReplacedBodyRunsAnew(t *testing.T) {
 	require.Equal(t, 1, (<-h.stops).Attempt)
 	b := h.claim()
 	require.Equal(t, "less work", b.body)
-	require.True(t, b.finish(done(), pricing.Finished))
+	b.finish(done(), pricing.Finished)
 	text, _ := w.all(j)
 	require.Empty(t, text)
 }

@@ -16,12 +16,15 @@ const (
 	batchEvents = 512
 	batchBytes  = 64 << 10
 
-	aliveEvery   = time.Second
-	aliveWait    = 2500 * time.Millisecond
-	fullPause    = 50 * time.Millisecond
-	claimPause   = 250 * time.Millisecond
-	barredPause  = time.Second
-	finishWait   = 10 * time.Second
+	aliveEvery  = time.Second
+	aliveWait   = 2500 * time.Millisecond
+	fullPause   = 50 * time.Millisecond
+	claimPause  = 250 * time.Millisecond
+	barredPause = time.Second
+	// bookedWait is how long a worker waits to hear that a job is booked: a slow
+	// client may still be reading the answer. An owner that dies meanwhile is
+	// noticed by aliveEvery.
+	bookedWait   = 5 * time.Minute
 	leaveWait    = 2 * time.Second
 	textBytesMax = 512 << 10
 )

@@ -24,7 +24,10 @@ type run struct {
 	ticket  bus.Ticket
 	began   time.Time
 	attempt int
-	stop    context.CancelCauseFunc
+	// free gives the slot back, once.
+	free func()
+	// stop ends the attempt, or the wait for its booking. Runner.mu guards it.
+	stop context.CancelCauseFunc
 }
 
 // serve claims the job, runs it and ends the ticket.
@@ -76,35 +79,50 @@ func (j *run) claim() (bus.Work, bus.Verdict, error) {
 // work runs a granted attempt to its end.
 func (j *run) work(w bus.Work) {
 	j.attempt = w.Attempt
-	ctx, stop := context.WithCancelCause(bus.WithTraceparent(j.r.work, j.ticket.Trace))
-	defer stop(nil)
-	ctx, cancel := context.WithDeadlineCause(ctx, j.ticket.Deadline, errDeadline)
-	defer cancel()
-	ctx, span := otel.Tracer("worker").Start(ctx, "job", trace.WithAttributes(
-		attribute.String("engy.job", j.ticket.Job), attribute.String("engy.model", j.ticket.Model)))
-	defer span.End()
-	j.stop = stop
-	j.r.mu.Lock()
-	j.r.running[j.ticket.Job] = j
-	j.r.mu.Unlock()
-	defer func() {
-		j.r.mu.Lock()
-		delete(j.r.running, j.ticket.Job)
-		j.r.mu.Unlock()
-	}()
 	stream, err := j.r.bus.Stream(j.ticket, j.r.cfg.Worker, w.Attempt)
 	if err != nil {
 		j.r.log.Error("frames have no way", "job", j.ticket.Job, "error", err)
 		return
 	}
 	defer stream.Close()
+	ctx, stop := j.watched(bus.WithTraceparent(j.r.work, j.ticket.Trace))
+	defer stop(nil)
+	events, end := j.attend(ctx, w.Body, stream)
+	// The engine is free: the next job may come while this one is booked.
+	j.free()
+	ctx, stop = j.watched(context.WithoutCancel(j.r.work))
+	defer stop(nil)
+	j.finish(ctx, stream, events, end)
+	j.r.mu.Lock()
+	delete(j.r.running, j.ticket.Job)
+	j.r.mu.Unlock()
+}
 
-	events, usage, err := j.generate(ctx, w.Body, stream)
-	last, end := conclude(context.Cause(ctx), err, usage)
-	if err != nil {
-		j.r.log.Info("job ended early", "job", j.ticket.Job, "attempt", j.attempt, "error", err)
+// watched gives a context that ends when the owner cancels the attempt or dies.
+func (j *run) watched(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, stop := context.WithCancelCause(ctx)
+	j.r.mu.Lock()
+	defer j.r.mu.Unlock()
+	j.stop = stop
+	j.r.running[j.ticket.Job] = j
+	return ctx, stop
+}
+
+// attend runs the engine until the answer's end, and gives what is still to be
+// sent, the last event included.
+func (j *run) attend(ctx context.Context, body []byte, stream *bus.Stream) ([]llm.Event, bus.End) {
+	ctx, cancel := context.WithDeadlineCause(ctx, j.ticket.Deadline, errDeadline)
+	defer cancel()
+	ctx, span := otel.Tracer("worker").Start(ctx, "job", trace.WithAttributes(
+		attribute.String("engy.job", j.ticket.Job), attribute.String("engy.model", j.ticket.Model)))
+	defer span.End()
+	events, usage, err := j.generate(ctx, body, stream)
+	if err == nil {
+		return events, bus.End{Outcome: pricing.Finished, Usage: usage}
 	}
-	j.finish(stream, append(events, last), end)
+	j.r.log.Info("job ended early", "job", j.ticket.Job, "attempt", j.attempt, "error", err)
+	last, outcome := conclude(context.Cause(ctx), err)
+	return append(events, last), bus.End{Outcome: outcome, Usage: usage}
 }
 
 // generate drives the engine. A panic in here ends this job only.
@@ -144,40 +162,33 @@ func (j *run) generate(ctx context.Context, body []byte, stream *bus.Stream) (re
 	return rest, usage, err
 }
 
-// conclude says how an attempt ended.
-func conclude(cause, err error, usage llm.Usage) (llm.Event, bus.End) {
-	end := bus.End{Outcome: pricing.Failed, Usage: usage}
+// conclude says how an attempt that did not come to its end is told.
+func conclude(cause, err error) (llm.Event, pricing.Outcome) {
+	outcome := pricing.Failed
 	switch {
-	case err == nil:
-		end.Outcome = pricing.Finished
-		return llm.Event{}, end
 	case errors.Is(cause, errUnwanted):
-		end.Outcome = pricing.Left
-		err = errUnwanted
+		outcome, err = pricing.Left, errUnwanted
 	case cause != nil:
 		err = cause
 	}
 	f := fault.Of(err)
-	return llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: f.Code, Message: f.Message}}, end
+	return llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: f.Code, Message: f.Message}}, outcome
 }
 
-// finish hands the end to the owner and writes the report.
-func (j *run) finish(stream *bus.Stream, events []llm.Event, end bus.End) {
-	if n := len(events); n > 0 && events[n-1].Kind == "" {
-		events = events[:n-1]
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.r.work), finishWait)
+// finish hands the end to the owner, and writes a report when the owner does not
+// say that the job is booked: then only this worker knows how it ended.
+func (j *run) finish(ctx context.Context, stream *bus.Stream, events []llm.Event, end bus.End) {
+	took := time.Since(j.began)
+	ctx, cancel := context.WithTimeout(ctx, bookedWait)
 	defer cancel()
 	_, err := stream.Finish(ctx, events, end)
-	if err != nil {
-		j.r.log.Warn("end not taken", "job", j.ticket.Job, "error", err)
+	if err == nil || errors.Is(context.Cause(ctx), errUnwanted) {
+		return
 	}
-	// An owner that answers settles the job itself, also when it wanted no more
-	// of it; one that is silent may be dead, and then the report decides.
+	j.r.log.Warn("job not booked, reporting it", "job", j.ticket.Job, "error", err)
 	report := bus.Report{
 		Job: j.ticket.Job, Attempt: j.attempt, Worker: j.r.cfg.Worker, Model: j.ticket.Model,
-		Orphan: err != nil, Outcome: end.Outcome, Tokens: end.Usage, Time: time.Now().UTC(),
-		EngineMS: time.Since(j.began).Milliseconds(),
+		Outcome: end.Outcome, Tokens: end.Usage, Time: time.Now().UTC(), EngineMS: took.Milliseconds(),
 	}
 	if err := j.r.bus.WriteReport(report); err != nil {
 		j.r.log.Error("report not written", "job", j.ticket.Job, "error", err)

@@ -184,18 +184,19 @@ func (r *Runner) take(d *bus.Delivery) {
 		return
 	}
 	go func() {
-		defer r.done()
+		defer r.jobs.Done()
 		j := &run{r: r, d: d, ticket: d.Ticket, began: time.Now()}
+		j.free = sync.OnceFunc(r.release)
+		defer j.free()
 		j.serve()
 	}()
 }
 
-// done frees a slot and wakes the pullers.
-func (r *Runner) done() {
+// release frees a slot and wakes the pullers.
+func (r *Runner) release() {
 	r.mu.Lock()
 	r.used--
 	r.mu.Unlock()
-	r.jobs.Done()
 	for _, w := range r.wakes {
 		select {
 		case w <- struct{}{}:
@@ -223,9 +224,8 @@ func (r *Runner) beat(ctx context.Context) {
 // cancel stops an attempt that its owner does not want.
 func (r *Runner) cancel(w bus.Running) {
 	r.mu.Lock()
-	j := r.running[w.Job]
-	r.mu.Unlock()
-	if j != nil && j.attempt == w.Attempt {
+	defer r.mu.Unlock()
+	if j := r.running[w.Job]; j != nil && j.attempt == w.Attempt {
 		j.stop(errUnwanted)
 	}
 }
@@ -262,9 +262,8 @@ func (r *Runner) alive(ctx context.Context) {
 
 func (r *Runner) orphan(w bus.Running) {
 	r.mu.Lock()
-	j := r.running[w.Job]
-	r.mu.Unlock()
-	if j != nil && j.attempt == w.Attempt {
+	defer r.mu.Unlock()
+	if j := r.running[w.Job]; j != nil && j.attempt == w.Attempt {
 		j.stop(errOrphaned)
 	}
 }
