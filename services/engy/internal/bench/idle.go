@@ -16,7 +16,30 @@ const (
 	leavePoll    = time.Millisecond
 	sampleEvery  = 100 * time.Millisecond
 	memorySettle = 3 * time.Second
+	idleSpan     = 10 * time.Second
 )
+
+// runIdle tells what the processes take while nobody asks for anything: at a low
+// rate it is a part of what a request seems to cost.
+func runIdle(ctx context.Context, l *lab, _ target) (values, error) {
+	before, err := l.rig.cpu()
+	if err != nil {
+		return nil, err
+	}
+	span := l.span(idleSpan, idleSpan/5)
+	if err := rest(ctx, span); err != nil {
+		return nil, err
+	}
+	after, err := l.rig.cpu()
+	if err != nil {
+		return nil, err
+	}
+	v := values{}
+	for _, name := range []string{edgeName, busName, workerName, billingName, postgresName} {
+		v["cpu_"+name] = ms(after[name]-before[name]) / span.Seconds()
+	}
+	return v, nil
+}
 
 // quiet sends one request on each connection and waits until the engine works
 // on all of them.

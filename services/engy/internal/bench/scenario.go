@@ -56,6 +56,9 @@ func scenarios() []scenario {
 	}, per("token")...)
 	with := func(list []metric, more ...metric) []metric { return append(list[:len(list):len(list)], more...) }
 	return []scenario{
+		{name: "idle", title: "nothing to do", alone: true, metrics: []metric{
+			{[]string{"cpu_edge", "cpu_nats", "cpu_worker", "cpu_billing", "cpu_postgres"}, "CPU ms a second: edge · nats · worker · billing · postgres", absolute},
+		}, run: runIdle},
 		{name: "r100", title: "unary, 100 requests/s, engine takes 5 ms", metrics: with(unary, per("request")...), run: runR100},
 		{name: "c64", title: "unary, 64 clients in a closed loop, engine at once, 100 tokens", metrics: with(per("request"),
 			append([]metric{one("rps", "requests/s", ratio)}, unary...)...), run: runBusy(work{name: "c64", tokens: unaryTokens})},
