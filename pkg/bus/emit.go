@@ -147,7 +147,11 @@ func (o *outbox) flush() error {
 	if o.timer != nil {
 		o.timer.Stop()
 	}
-	raw, err := Marshal(Frames{Frames: o.pending})
+	raw, ok := appendFrames(make([]byte, 0, o.bytes+64), o.pending)
+	var err error
+	if !ok {
+		raw, err = Marshal(Frames{Frames: o.pending})
+	}
 	clear(o.pending)
 	o.pending, o.bytes = o.pending[:0], 0
 	if err != nil {
@@ -195,9 +199,12 @@ const (
 
 func (b *Bus) frames(m *nats.Msg, o Owner) {
 	var fs Frames
-	if err := Unmarshal(m.Data, &fs); err != nil {
-		b.log.Error("frames cannot be read", "error", err)
-		return
+	var ok bool
+	if fs.Frames, ok = readFrames(m.Data); !ok {
+		if err := Unmarshal(m.Data, &fs); err != nil {
+			b.log.Error("frames cannot be read", "error", err)
+			return
+		}
 	}
 	worker := sender(m.Subject)
 	say := func(word string) {
