@@ -41,9 +41,6 @@ const (
 // engines finds what there is to serve: what the flags name, else what runs on
 // this machine's usual ports, else the simulator.
 func (p *platform) engines(ctx context.Context, models catalog.Catalog) ([]engineAt, error) {
-	if len(p.flags.models) > 0 && len(p.flags.engines) == 0 {
-		return nil, fault.New(fault.Invalid, "--model needs --engine")
-	}
 	var found []engineAt
 	for _, url := range p.flags.engines {
 		kind, served, err := worker.Look(ctx, strings.TrimSuffix(url, "/"))

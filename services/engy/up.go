@@ -93,6 +93,9 @@ func up(ctx context.Context, f upFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := checked(f); err != nil {
+		return err
+	}
 	p := &platform{flags: f, env: env, log: telemetry.Logger(env.Config, "engy", os.Stderr), failed: make(chan error, 8)}
 	flush, err := telemetry.Start(ctx, env.Config, "engy")
 	if err != nil {
@@ -130,6 +133,32 @@ func up(ctx context.Context, f upFlags) (err error) {
 		err = nil
 	}
 	return err
+}
+
+// worker is the configuration of the worker of an engine.
+func (f upFlags) worker(engine string) worker.Config {
+	return worker.Config{
+		Region: f.region, Engine: engine, Models: f.models, Slots: f.slots,
+		ZDR: true, Idle: 5 * time.Minute, Grace: 30 * time.Second,
+	}
+}
+
+// checked looks at the flags before anything is started.
+func checked(f upFlags) error {
+	if len(f.models) > 0 && len(f.engines) == 0 {
+		return fault.New(fault.Invalid, "--model needs --engine")
+	}
+	for _, engine := range append([]string{"http://127.0.0.1"}, f.engines...) {
+		if err := f.worker(engine).Validate(); err != nil {
+			return err
+		}
+	}
+	if host, _, err := net.SplitHostPort(f.listen); err != nil {
+		return fault.Wrap(fault.Invalid, "--listen must be HOST:PORT, with an empty host for all addresses", err)
+	} else if ip := net.ParseIP(host); host != "" && host != "localhost" && ip == nil {
+		return fault.New(fault.Invalid, "--listen names no address: "+host)
+	}
+	return nil
 }
 
 // close gives back what drain leaves: connections, then servers.
@@ -245,10 +274,9 @@ func (p *platform) serve(ctx context.Context, dsn, key string) (addr, model stri
 			return "", "", err
 		}
 		p.start(ctx, name, func(ctx context.Context) error {
-			return worker.Run(ctx, worker.Config{
-				Name: name, Region: p.flags.region, Engine: e.url, Models: e.models, Slots: p.flags.slots,
-				ZDR: true, Idle: 5 * time.Minute, Grace: 30 * time.Second,
-			}, worker.Deps{Bus: wb, Log: b2log(p, "worker")})
+			cfg := p.flags.worker(e.url)
+			cfg.Name, cfg.Models = name, e.models
+			return worker.Run(ctx, cfg, worker.Deps{Bus: wb, Log: b2log(p, "worker")})
 		})
 	}
 	eb, err := p.connect(ctx, "edge")

@@ -180,7 +180,14 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err := s.app.ShutdownWithTimeout(s.cfg.Grace + stopWait); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("stop serving: %w", err)
 	}
-	return <-served
+	// A stop that came before the framework had begun has not reached it.
+	if err := plain.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("stop serving: %w", err)
+	}
+	if err := <-served; err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("stop serving: %w", err)
+	}
+	return nil
 }
 
 // fail answers what no handler answered: unknown routes, bodies and headers

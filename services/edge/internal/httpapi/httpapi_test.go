@@ -464,6 +464,14 @@ func TestAPanicEndsOneRequestOnly(t *testing.T) {
 	require.Equal(t, 200, post(t, addr, "/v1/chat/completions", goodKey, minimal).StatusCode)
 }
 
+func TestAStopThatComesAtOnceIsHeard(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		_, stop := start(t, good)
+		require.NoError(t, stop())
+	}
+}
+
 func TestAStopEndsStreamsAfterTheirGrace(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 1)
