@@ -32,6 +32,7 @@ const (
 	slots        = 4000
 
 	readyWait = 60 * time.Second
+	askWait   = time.Second
 	calmWait  = 30 * time.Second
 	pollEvery = 20 * time.Millisecond
 )
@@ -231,13 +232,20 @@ func (r *rig) inherited() []string {
 	return env
 }
 
-// serves waits until the edge lists the model and knows every key.
+// serves waits until the edge lists the model and knows every key, and billing
+// answers holds: each of them may be up before the other.
 func (r *rig) serves(ctx context.Context) error {
 	return r.until(ctx, "the edge serves every key", readyWait, func() (bool, error) {
 		var list struct {
 			Data []struct{ ID string }
 		}
 		if err := getJSON(ctx, "http://"+r.edge+"/v1/models", &list); err != nil || len(list.Data) == 0 {
+			return false, nil
+		}
+		// Billing that is there refuses a hold of no job.
+		ask, cancel := context.WithTimeout(ctx, askWait)
+		defer cancel()
+		if a, err := r.bus.Hold(ask, bus.Hold{Job: "none"}); err != nil || a.Code != fault.Invalid {
 			return false, nil
 		}
 		for _, secret := range r.secrets {
