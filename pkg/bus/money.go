@@ -302,3 +302,55 @@ func deliver[T any](ctx context.Context, b *Bus, got []jetstream.Msg, handle fun
 
 // NewID gives an id that sorts by time, for accounts, keys, workers and causes.
 func NewID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// EachUsage hands every usage event that is stored now to each, oldest first,
+// in batches of at most batch.
+func (b *Bus) EachUsage(ctx context.Context, batch int, each func([]UsageEvent) error) error {
+	s, err := b.js.Stream(ctx, usageStream)
+	if err != nil {
+		return fmt.Errorf("usage: %w", translate(err))
+	}
+	info, err := s.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("usage: %w", translate(err))
+	}
+	last := info.State.LastSeq
+	if info.State.Msgs == 0 {
+		return nil
+	}
+	cons, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return fmt.Errorf("usage: %w", translate(err))
+	}
+	for {
+		msgs, err := cons.Fetch(batch, jetstream.FetchMaxWait(factPull))
+		if err != nil {
+			return fmt.Errorf("usage: %w", translate(err))
+		}
+		var events []UsageEvent
+		end := false
+		for m := range msgs.Messages() {
+			var e UsageEvent
+			if err := Unmarshal(m.Data(), &e); err != nil {
+				return fmt.Errorf("usage: %w", err)
+			}
+			meta, err := m.Metadata()
+			if err != nil {
+				return fmt.Errorf("usage: %w", translate(err))
+			}
+			events = append(events, e)
+			end = end || meta.Sequence.Stream >= last
+		}
+		if err := msgs.Error(); err != nil {
+			return fmt.Errorf("usage: %w", translate(err))
+		}
+		if len(events) > 0 {
+			if err := each(events); err != nil {
+				return err
+			}
+		}
+		if end || len(events) == 0 {
+			return nil
+		}
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,7 @@ import (
 	"github.com/engy-ai/engy/pkg/telemetry"
 	"github.com/engy-ai/engy/services/billing"
 	"github.com/engy-ai/engy/services/edge"
+	"github.com/engy-ai/engy/services/engy/internal/ops"
 	"github.com/engy-ai/engy/services/worker"
 	"github.com/engy-ai/engy/sql"
 )
@@ -60,7 +62,7 @@ func upCommand() *cobra.Command {
 	c.Flags().StringVar(&f.credit, "credit-usd", "10", "the demo account's credit in US dollars, paid in once for each amount")
 	c.Flags().StringArrayVar(&f.engines, "engine", nil, "base URL of an engine to serve; may be repeated")
 	c.Flags().StringArrayVar(&f.models, "model", nil, "serve the engine's model NAME as ID, written ID=NAME; may be repeated")
-	c.Flags().StringVar(&f.bus, "bus", "", "let other programs join the private bus on this address")
+	c.Flags().StringVar(&f.bus, "bus", "127.0.0.1:0", "address of the private bus; other programs find it in the data directory")
 	c.Flags().StringVar(&f.region, "region", "us", "region of the edge and the workers")
 	c.Flags().IntVar(&f.slots, "slots", 256, "jobs that each worker runs at once")
 	return c
@@ -192,12 +194,26 @@ func (p *platform) startBus() error {
 	if p.env.NATSURL != "" {
 		return nil
 	}
-	s, err := natsembed.Start(natsembed.Config{Dir: filepath.Join(p.flags.data, "nats"), Listen: p.flags.bus, Log: p.log})
+	// Other programs of the same owner may join: the address and its token are
+	// kept where only the owner can read them.
+	token := rand.Text()
+	s, err := natsembed.Start(natsembed.Config{
+		Dir: filepath.Join(p.flags.data, "nats"), Listen: p.flags.bus, Token: token, Log: p.log,
+	})
 	if err != nil {
 		return err
 	}
 	p.server = s
-	p.closes = append(p.closes, s.Close)
+	path := filepath.Join(p.flags.data, ops.BusFile)
+	p.closes = append(p.closes, func() {
+		s.Close()
+		if err := os.Remove(path); err != nil {
+			p.log.Warn("bus address not removed", "error", err)
+		}
+	})
+	if err := os.WriteFile(path, []byte(s.URL()+"\n"), 0o600); err != nil {
+		return fmt.Errorf("bus address: %w", err)
+	}
 	return nil
 }
 
@@ -205,7 +221,7 @@ func (p *platform) startBus() error {
 func (p *platform) connect(ctx context.Context, name string) (*bus.Bus, error) {
 	cfg := bus.Config{URL: p.env.NATSURL, Name: name, Log: p.log.With("service", name)}
 	if p.server != nil {
-		cfg.InProcess = p.server.InProcess()
+		cfg.InProcess, cfg.URL = p.server.InProcess(), p.server.URL()
 	}
 	b, err := bus.Connect(ctx, cfg)
 	if err != nil {

@@ -34,11 +34,16 @@ type Config struct {
 	// Listen is a host and port, or empty for connections within the process
 	// only.
 	Listen string
-	Log    *slog.Logger
+	// Token is what clients must show; empty means that none is asked for.
+	Token string
+	Log   *slog.Logger
 }
 
 // Server is a running NATS server.
-type Server struct{ s *server.Server }
+type Server struct {
+	s     *server.Server
+	token string
+}
 
 // Start runs a server and waits until it takes connections.
 func Start(cfg Config) (*Server, error) {
@@ -46,6 +51,7 @@ func Start(cfg Config) (*Server, error) {
 		ServerName: "engy", JetStream: true, StoreDir: cfg.Dir,
 		DontListen: cfg.Listen == "", NoSigs: true, NoLog: true,
 		MaxPayload: payloadBytesMax, MaxPending: pendingBytesMax,
+		Authorization:      cfg.Token,
 		JetStreamMaxMemory: memoryBytesMax, JetStreamMaxStore: fileBytesMax,
 	}
 	if cfg.Listen != "" {
@@ -73,20 +79,26 @@ func Start(cfg Config) (*Server, error) {
 		return nil, fault.New(fault.Unavailable, "nats server did not start; is its port or directory in use?")
 	}
 	if cfg.Log != nil {
-		cfg.Log.Info("bus started", "address", (&Server{s}).URL(), "dir", cfg.Dir)
+		cfg.Log.Info("bus started", "address", (&Server{s: s}).URL(), "dir", cfg.Dir)
 	}
-	return &Server{s}, nil
+	return &Server{s: s, token: cfg.Token}, nil
 }
 
 // InProcess gives connections without a socket.
 func (s *Server) InProcess() nats.InProcessConnProvider { return s.s }
 
-// URL is the address that clients use, empty when the server does not listen.
+// URL is the address that clients use, the token included; empty when the server
+// does not listen.
 func (s *Server) URL() string {
-	if a := s.s.Addr(); a != nil {
-		return (&url.URL{Scheme: "nats", Host: a.String()}).String()
+	a := s.s.Addr()
+	if a == nil {
+		return ""
 	}
-	return ""
+	u := url.URL{Scheme: "nats", Host: a.String()}
+	if s.token != "" {
+		u.User = url.User(s.token)
+	}
+	return u.String()
 }
 
 // Close stops the server and waits until it is gone.

@@ -31,6 +31,9 @@ func Commands() []*cobra.Command {
 	return []*cobra.Command{accountCommand(), keyCommand(), migrateCommand(), reconcileCommand()}
 }
 
+// BusFile is where, in its data directory, `engy up` keeps the URL of its bus.
+const BusFile = "bus"
+
 type database struct {
 	URL string `env:"DATABASE_URL"`
 }
