@@ -49,9 +49,11 @@ type Request struct {
 	// Policy limits which workers may serve. It never reaches an engine.
 	Policy Policy  `json:"-"`
 	Extra  []Field `json:"extra,omitzero"`
-	// Stream, IncludeUsage and Spelling say how the caller wants the answer
-	// written; they do not change what is generated and stay at the edge.
-	Stream       bool   `json:"-"`
+	// Stream tells that the caller reads the answer as it is made; else its
+	// pieces may wait for each other on the way.
+	Stream bool `json:"stream,omitzero"`
+	// IncludeUsage and Spelling say how the caller wants the answer written, and
+	// stay at the edge.
 	IncludeUsage bool   `json:"-"`
 	Spelling     string `json:"-"`
 }

@@ -31,6 +31,7 @@ type Job struct {
 	order Order
 	wake  chan struct{} // capacity 1: something changed
 	start time.Time
+	timer *time.Timer // of Next
 
 	mu      sync.Mutex
 	offers  int
@@ -299,35 +300,31 @@ var ErrIdle = fault.New(fault.Timeout, "nothing happened")
 // its events at once. The events that it gives have reached the client: no
 // attempt is repeated after them.
 func (j *Job) Next(ctx context.Context, wait time.Duration) ([]llm.Event, error) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	var due *time.Timer
-	defer func() {
-		if due != nil {
-			due.Stop()
-		}
-	}()
+	until := time.Now().Add(wait)
 	for {
-		events, refused, next := j.look()
+		events, refused, due := j.look()
 		if events != nil {
 			return events, nil
 		}
-		if due == nil {
-			due = time.NewTimer(next)
+		// One timer serves every wait of a job: a stream waits for each token.
+		left := min(due, time.Until(until))
+		if j.timer == nil {
+			j.timer = time.NewTimer(left)
 		} else {
-			due.Reset(next)
+			j.timer.Reset(left)
 		}
 		select {
 		case <-j.wake:
-		case <-due.C:
+		case <-j.timer.C:
+			if !time.Now().Before(until) {
+				return nil, ErrIdle
+			}
 			j.tick()
 		case err := <-refused:
 			if err != nil {
 				f := fault.Of(bus.Refusal(err))
 				j.Fail(f.Code, f.Message)
 			}
-		case <-timer.C:
-			return nil, ErrIdle
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

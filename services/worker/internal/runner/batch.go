@@ -14,6 +14,9 @@ import (
 type batch struct {
 	stream *bus.Stream
 	window time.Duration
+	// whole tells that nobody reads before the end: pieces of text may become
+	// one.
+	whole bool
 
 	mu      sync.Mutex
 	pending []llm.Event
@@ -29,7 +32,7 @@ func newBatch(s *bus.Stream, streamed bool) *batch {
 	b := &batch{stream: s, window: StreamWindow}
 	if !streamed {
 		// Nobody reads before the end: even the first event may wait.
-		b.window, b.sent = WholeWindow, time.Now()
+		b.whole, b.window, b.sent = true, WholeWindow, time.Now()
 	}
 	return b
 }
@@ -61,8 +64,12 @@ func (b *batch) push(e llm.Event) error {
 	if b.err != nil {
 		return b.err
 	}
-	b.pending = append(b.pending, e)
 	b.bytes += len(e.Text) + len(e.Logprobs)
+	if last := len(b.pending) - 1; b.whole && last >= 0 && joins(&b.pending[last], &e) {
+		b.pending[last].Text += e.Text
+	} else {
+		b.pending = append(b.pending, e)
+	}
 	wait := b.window - time.Since(b.sent)
 	if wait <= 0 || len(b.pending) >= batchEvents || b.bytes >= batchBytes {
 		b.flush()
@@ -77,6 +84,12 @@ func (b *batch) push(e llm.Event) error {
 		}
 	}
 	return nil
+}
+
+// joins tells whether two events may become one text.
+func joins(a, b *llm.Event) bool {
+	return a.Kind == b.Kind && (a.Kind == llm.Text || a.Kind == llm.Reasoning) &&
+		len(a.Logprobs) == 0 && len(b.Logprobs) == 0 && len(a.Text) < joinBytes
 }
 
 func (b *batch) ring() {

@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/bus/bustest"
+	"github.com/engy-ai/engy/pkg/llm"
+)
+
+// owner keeps the frames that reach it.
+type owner struct {
+	mu     sync.Mutex
+	frames []bus.Frame
+	came   chan struct{}
+}
+
+func (o *owner) Grant(bus.Claim) (bus.Grant, []byte) { return bus.Grant{}, nil }
+func (o *owner) Body(bus.Claim) []byte               { return nil }
+func (o *owner) Wants(string, bus.Running) bool      { return true }
+
+func (o *owner) Take(_ string, f bus.Frame, _ func()) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.frames = append(o.frames, f)
+	o.came <- struct{}{}
+	return true
+}
+
+func (o *owner) text() (text string, events int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, f := range o.frames {
+		for _, e := range f.Events {
+			text += e.Text
+			events++
+		}
+	}
+	return text, events
+}
+
+func newOwner(t *testing.T) (*owner, *bus.Stream) {
+	t.Helper()
+	b := bustest.New(t)
+	o := &owner{came: make(chan struct{}, 10_000)}
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- b.Own(t.Context(), "edge", o, func() { close(ready) }) }()
+	t.Cleanup(func() { require.NoError(t, <-ended) })
+	<-ready
+	s, err := b.Stream(bus.Ticket{Job: "0a", Owner: "edge"}, "w", 1)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return o, s
+}
+
+func text(s string) llm.Event { return llm.Event{Kind: llm.Text, Text: s} }
+
+func TestTheFirstTextLeavesAtOnceAndTheRestByItself(t *testing.T) {
+	t.Parallel()
+	o, s := newOwner(t)
+	b := newBatch(s, true)
+	require.NoError(t, b.add(text("first")))
+	require.Empty(t, b.pending, "the first does not wait")
+	for range 20 {
+		require.NoError(t, b.add(text("x")))
+	}
+	require.Eventually(t, func() bool { got, _ := o.text(); return got == "first"+strings.Repeat("x", 20) }, 10*time.Second, time.Millisecond)
+	_, events := o.text()
+	require.Equal(t, 21, events, "a stream keeps its tokens apart")
+	o.mu.Lock()
+	require.Less(t, len(o.frames), 15, "fast tokens share frames")
+	o.mu.Unlock()
+	require.Empty(t, b.rest())
+}
+
+func TestAnAnswerThatNobodyReadsYetIsOneText(t *testing.T) {
+	t.Parallel()
+	_, s := newOwner(t)
+	b := newBatch(s, false)
+	for range 50 {
+		require.NoError(t, b.add(text("ab")))
+	}
+	require.NoError(t, b.add(llm.Event{Kind: llm.Reasoning, Text: "r"}))
+	require.NoError(t, b.add(llm.Event{Kind: llm.Text, Text: "t", Logprobs: []byte(`[{}]`)}))
+	require.NoError(t, b.add(text("u")))
+	rest := b.rest()
+	require.Equal(t, strings.Repeat("ab", 50), rest[0].Text)
+	require.Len(t, rest, 4, "kinds and logprobs stay apart")
+}
+
+func TestALongTextIsCutBetweenCharacters(t *testing.T) {
+	t.Parallel()
+	o, s := newOwner(t)
+	b := newBatch(s, true)
+	long := strings.Repeat("北", textBytesMax) // three times the bound in bytes
+	require.NoError(t, b.add(llm.Event{Kind: llm.ToolCall, Call: &llm.CallDelta{Index: 0, ID: "a", Name: "n"}, Text: long}))
+	require.NoError(t, s.Emit(b.rest()))
+	require.Eventually(t, func() bool { got, _ := o.text(); return got == long }, 10*time.Second, time.Millisecond)
+	named := 0
+	for _, f := range o.frames {
+		for _, e := range f.Events {
+			if e.Call.Name != "" {
+				named++
+			}
+		}
+	}
+	require.Equal(t, 1, named, "the name stands once")
+}
