@@ -25,7 +25,7 @@ func BenchmarkMessages(b *testing.B) {
 		"usage":  {bus.UsageEvent{SpecVersion: "1.0", ID: job, Time: time.Now(), Data: bus.Usage{Job: job, Account: "acct-1", Key: "key-1", Model: "glm-5.2", Region: "us", Rates: rates}}, new(bus.UsageEvent)},
 		"frame":  {bus.Frames{Frames: []bus.Frame{token}}, new(bus.Frames)},
 		"joined": {joined, new(bus.Frames)},
-		"body":   {llm.Request{Model: "glm-5.2", MaxTokens: 100, Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: "hello there, how are you today?"}}}}}, new(llm.Request)},
+		"body":   {llm.Request{Model: "glm-5.2", MaxTokens: 100, Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: llm.NewVerbatim("hello there, how are you today?")}}}}}, new(llm.Request)},
 	} {
 		raw, err := bus.Marshal(m.message)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"unicode/utf8"
 )
 
 // Role says who speaks in an Item.
@@ -74,7 +75,7 @@ type Item struct {
 
 // Part is a piece of an item: text, or inline media.
 type Part struct {
-	Text string `json:"text,omitzero"`
+	Text Verbatim `json:"text,omitzero"`
 	// Media is set for everything that is not text.
 	Media *Media `json:"media,omitzero"`
 }
@@ -120,34 +121,22 @@ type Policy struct {
 func (r *Request) Chars() (chars, media int) {
 	for i := range r.Items {
 		it := &r.Items[i]
-		chars += countRunes(it.Reasoning) + countRunes(it.Name)
+		chars += utf8.RuneCountInString(it.Reasoning) + utf8.RuneCountInString(it.Name)
 		for j := range it.Parts {
 			if it.Parts[j].Media != nil {
 				media++
 				continue
 			}
-			chars += countRunes(it.Parts[j].Text)
+			chars += it.Parts[j].Text.Chars()
 		}
 		for _, c := range it.Calls {
-			chars += countRunes(c.Name) + countRunes(c.Arguments)
+			chars += utf8.RuneCountInString(c.Name) + utf8.RuneCountInString(c.Arguments)
 		}
 	}
 	for _, t := range r.Tools {
-		chars += countRunes(t.Name) + countRunes(t.Description) + len(t.Schema)
+		chars += utf8.RuneCountInString(t.Name) + utf8.RuneCountInString(t.Description) + len(t.Schema)
 	}
 	return chars, media
-}
-
-// countRunes counts code points by their first bytes, which is all that valid
-// UTF-8 needs.
-func countRunes(s string) int {
-	n := 0
-	for i := 0; i < len(s); i++ {
-		if s[i]&0xC0 != 0x80 {
-			n++
-		}
-	}
-	return n
 }
 
 // String gives sizes only.
@@ -172,7 +161,7 @@ func (p Part) String() string {
 	if p.Media != nil {
 		return fmt.Sprintf("media(%s, %d base64 bytes)", p.Media.Type, len(p.Media.Data))
 	}
-	return fmt.Sprintf("text(%d bytes)", len(p.Text))
+	return p.Text.String()
 }
 
 // LogValue keeps content out of logs.

@@ -23,7 +23,7 @@ func fields() []llm.Field {
 func fullItem() llm.Item {
 	return llm.Item{
 		Role: llm.Assistant, Reasoning: secret, Name: secret, CallID: secret,
-		Parts: []llm.Part{{Text: secret}, {Media: &llm.Media{Kind: "image", Type: "image/png", Data: secret}}},
+		Parts: []llm.Part{{Text: llm.NewVerbatim(secret)}, {Media: &llm.Media{Kind: "image", Type: "image/png", Data: secret}}},
 		Calls: []llm.Call{{ID: secret, Name: secret, Arguments: secret}}, Extra: fields(),
 	}
 }
@@ -67,7 +67,7 @@ func TestContentIsNeverPrinted(t *testing.T) {
 func TestListsOfItemsAndEventsPrintSizes(t *testing.T) {
 	t.Parallel()
 	for _, v := range []any{
-		[]llm.Item{fullItem()}, []llm.Part{{Text: secret}}, []llm.Event{{Kind: llm.Text, Text: secret}},
+		[]llm.Item{fullItem()}, []llm.Part{{Text: llm.NewVerbatim(secret)}}, []llm.Event{{Kind: llm.Text, Text: secret}},
 	} {
 		require.NotContains(t, fmt.Sprintf("%v %+v", v, v), secret)
 	}
@@ -77,7 +77,7 @@ func TestCharsCountsWhatTheModelReads(t *testing.T) {
 	t.Parallel()
 	r := &llm.Request{
 		Items: []llm.Item{
-			{Role: llm.User, Name: "ann", Parts: []llm.Part{{Text: "naïve ☃"}, {Media: &llm.Media{Data: "AAAA"}}}},
+			{Role: llm.User, Name: "ann", Parts: []llm.Part{{Text: llm.NewVerbatim("naïve ☃")}, {Media: &llm.Media{Data: "AAAA"}}}},
 			{Role: llm.Assistant, Reasoning: "hm", Calls: []llm.Call{{ID: "ignored", Name: "f", Arguments: "{}"}}},
 		},
 		Tools: []llm.ToolSpec{{Name: "f", Description: "does", Schema: json.RawMessage(`{"a":1}`)}},
@@ -100,5 +100,5 @@ func TestPolicyAndWritingStayAtTheEdge(t *testing.T) {
 	}
 	data, err := json.Marshal(r)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"model":"m","items":null}`, string(data))
+	require.JSONEq(t, `{"model":"m","items":null,"stream":true}`, string(data), "that the caller streams is for the worker to know")
 }

@@ -370,7 +370,10 @@ func TestManyRequestsKeepTheirOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world) {
 		w.serve = func(ctx context.Context, s *bus.Stream, req llm.Request) {
-			text := req.Items[0].Parts[0].Text
+			text, err := req.Items[0].Parts[0].Text.Decode()
+			if err != nil {
+				t.Error(err)
+			}
 			_, _ = s.Finish(ctx, []llm.Event{{Kind: llm.Text, Text: "echo " + text}, {Kind: llm.Done, Finish: llm.Stop}},
 				bus.End{Outcome: pricing.Finished, Usage: llm.Usage{Prompt: 1, Completion: 1}})
 		}

@@ -190,7 +190,7 @@ func (w *world) offer(job string, offer int) {
 	w.t.Helper()
 	body, err := bus.Marshal(&llm.Request{
 		Model: "glm-5.2", Stream: true, MaxTokens: 5,
-		Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: "hi"}}}},
+		Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: llm.NewVerbatim("hi")}}}},
 	})
 	require.NoError(w.t, err)
 	w.mu.Lock()

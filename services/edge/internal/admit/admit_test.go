@@ -39,7 +39,7 @@ func config(t *testing.T) admit.Config {
 func request(model string, chars int) *llm.Request {
 	return &llm.Request{
 		Model: model, Spelling: model,
-		Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: strings.Repeat("é", chars)}}}},
+		Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: llm.NewVerbatim(strings.Repeat("é", chars))}}}},
 	}
 }
 

@@ -105,8 +105,8 @@ type content struct {
 
 type part struct {
 	Type     string         `json:"type"`
-	Text     string         `json:"text"`
-	Refusal  string         `json:"refusal"`
+	Text     jsontext.Value `json:"text"`
+	Refusal  jsontext.Value `json:"refusal"`
 	ImageURL jsontext.Value `json:"image_url"`
 	Audio    *inputAudio    `json:"input_audio"`
 }
@@ -120,11 +120,11 @@ type inputAudio struct {
 func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	switch dec.PeekKind() {
 	case '"':
-		var text string
-		if err := json.UnmarshalDecode(dec, &text); err != nil {
+		text, err := dec.ReadValue()
+		if err != nil {
 			return err
 		}
-		c.parts = []llm.Part{{Text: text}}
+		c.parts = []llm.Part{{Text: llm.Verbatim(bytes.Clone(text))}}
 		return nil
 	case '[':
 		var parts []part
@@ -149,9 +149,9 @@ func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 func (p part) internal() (llm.Part, error) {
 	switch p.Type {
 	case "text", "input_text", "output_text", "":
-		return llm.Part{Text: p.Text}, nil
+		return textPart(p.Text)
 	case "refusal":
-		return llm.Part{Text: p.Refusal}, nil
+		return textPart(p.Refusal)
 	case "image_url":
 		media, err := image(p.ImageURL)
 		return llm.Part{Media: media}, err
@@ -162,6 +162,17 @@ func (p part) internal() (llm.Part, error) {
 		return llm.Part{Media: &llm.Media{Kind: "audio", Type: p.Audio.Format, Data: p.Audio.Data}}, nil
 	}
 	return llm.Part{}, fault.At("messages", "content part of an unknown type")
+}
+
+// textPart keeps a text as it came. Null and nothing are the empty text.
+func textPart(raw jsontext.Value) (llm.Part, error) {
+	switch raw.Kind() {
+	case '"':
+		return llm.Part{Text: llm.Verbatim(bytes.Clone(raw))}, nil
+	case 'n', 0:
+		return llm.Part{}, nil
+	}
+	return llm.Part{}, fault.At("messages", "the text of a content part must be a string")
 }
 
 // image reads an inline image. Addresses are never fetched, so they are

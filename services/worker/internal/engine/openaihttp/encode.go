@@ -148,7 +148,7 @@ func content(b []byte, parts []llm.Part) []byte {
 		return append(b, `""`...)
 	}
 	if len(parts) == 1 && parts[0].Media == nil {
-		return quote(b, parts[0].Text)
+		return append(b, parts[0].Text.Quoted()...)
 	}
 	b = append(b, '[')
 	for i := range parts {
@@ -158,7 +158,7 @@ func content(b []byte, parts []llm.Part) []byte {
 		p := &parts[i]
 		switch {
 		case p.Media == nil:
-			b = quote(append(b, `{"type":"text","text":`...), p.Text)
+			b = append(append(b, `{"type":"text","text":`...), p.Text.Quoted()...)
 			b = append(b, '}')
 		case p.Media.Kind == "audio":
 			b = quote(append(b, `{"type":"input_audio","input_audio":{"data":`...), p.Media.Data)
@@ -231,7 +231,7 @@ func size(req *llm.Request) int {
 		it := &req.Items[i]
 		n += quotedSize(it.Reasoning) + len(it.Name) + len(it.CallID) + 128 + extraSize(it.Extra)
 		for j := range it.Parts {
-			n += quotedSize(it.Parts[j].Text) + 64
+			n += len(it.Parts[j].Text) + 64
 			if m := it.Parts[j].Media; m != nil {
 				n += len(m.Data) + len(m.Type) + 64
 			}

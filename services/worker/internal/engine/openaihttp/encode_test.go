@@ -20,9 +20,9 @@ func whole() *llm.Request {
 	return &llm.Request{
 		Model: "catalogue/id",
 		Items: []llm.Item{
-			{Role: llm.Developer, Parts: []llm.Part{{Text: "Be <brief> & \"kind\".\u2028\n\x01"}}},
+			{Role: llm.Developer, Parts: []llm.Part{{Text: llm.Verbatim("\"Be <brief> & \\\"kind\\\".\u2028\\n\\u0001\"")}}},
 			{Role: llm.User, Name: "ann", Parts: []llm.Part{
-				{Text: "look"},
+				{Text: llm.NewVerbatim("look")},
 				{Media: &llm.Media{Kind: "image", Type: "image/png", Data: "iVBORw0KGgo="}},
 				{Media: &llm.Media{Kind: "audio", Type: "audio/mpeg", Data: "SUQz"}},
 				{Media: &llm.Media{Kind: "audio", Type: "audio/x-wav", Data: "UklG"}},
@@ -32,7 +32,7 @@ func whole() *llm.Request {
 				Calls: []llm.Call{{ID: "c1", Name: "find", Arguments: `{"q": 1}`}, {ID: "c2", Name: "list"}},
 				Extra: []llm.Field{field("prefix", "true"), field("content", `"twin"`)},
 			},
-			{Role: llm.Tool, CallID: "c1", Parts: []llm.Part{{Text: ""}}},
+			{Role: llm.Tool, CallID: "c1", Parts: []llm.Part{{Text: llm.NewVerbatim("")}}},
 		},
 		Tools: []llm.ToolSpec{
 			{Name: "find", Description: "finds <it>", Schema: json.RawMessage(schema), Extra: []llm.Field{field("strict", "true")}},
@@ -129,7 +129,7 @@ func TestTextIsTheSameAfterDecoding(t *testing.T) {
 		text.WriteRune(r)
 	}
 	text.WriteString("🙂\U0010FFFF")
-	req := &llm.Request{Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: text.String()}}}}}
+	req := &llm.Request{Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: llm.NewVerbatim(text.String())}}}}}
 	var got struct {
 		Messages []struct{ Content string }
 	}
@@ -139,16 +139,16 @@ func TestTextIsTheSameAfterDecoding(t *testing.T) {
 
 func long() *llm.Request {
 	text := strings.Repeat("func main() {\n\tprintln(\"hello\")\n}\n", (4<<20)/36)
-	return &llm.Request{Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: text}}}}, MaxTokens: 1}
+	return &llm.Request{Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: llm.NewVerbatim(text)}}}}, MaxTokens: 1}
 }
 
 func TestALongPromptIsCopiedOnce(t *testing.T) {
 	t.Parallel()
 	for name, req := range map[string]*llm.Request{
 		"code": long(),
-		"text": {Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: strings.Repeat("All of this is prose, more or less.\n", 1<<16)}}}}},
+		"text": {Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: llm.NewVerbatim(strings.Repeat("All of this is prose, more or less.\n", 1<<16))}}}}},
 		"image": {Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{
-			{Text: "x"}, {Media: &llm.Media{Kind: "image", Type: "image/png", Data: strings.Repeat("AAAA", 1<<20)}},
+			{Text: llm.NewVerbatim("x")}, {Media: &llm.Media{Kind: "image", Type: "image/png", Data: strings.Repeat("AAAA", 1<<20)}},
 		}}}},
 	} {
 		body := openaihttp.Encode(openaihttp.VLLM, "m", req, "")

@@ -43,7 +43,7 @@ func serve(stream []byte) http.HandlerFunc {
 }
 
 func ask() *llm.Request {
-	return &llm.Request{MaxTokens: 64, Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: "hello"}}}}}
+	return &llm.Request{MaxTokens: 64, Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: llm.NewVerbatim("hello")}}}}}
 }
 
 func ignore(llm.Event) error { return nil }
@@ -423,7 +423,7 @@ func TestManyStreamsDoNotMixUp(t *testing.T) {
 	for i := range 20 {
 		go func() {
 			word := fmt.Sprintf("word%d ", i)
-			req := &llm.Request{Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: word}}}}}
+			req := &llm.Request{Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: llm.NewVerbatim(word)}}}}}
 			var f llm.Fold
 			_, err := e.Generate(t.Context(), "m", req, f.Add)
 			if r, foldErr := f.Response(); err == nil && (foldErr != nil || r.Text != strings.Repeat(word, 50)) {
