@@ -1,27 +1,43 @@
 -- The journal: what moved money and between which accounts.
 --
--- A transaction has a cause, and its id is the cause's id: booking the same
--- cause twice is a conflict on the primary key, whoever tries. Its entries sum
--- to zero and are written by one statement; the trigger below checks that and
--- moves the balances, so that no statement anywhere can do one without the
--- other. Nothing here is ever changed: a correction is a new transaction.
+-- Nothing is booked twice. A charge is caused by the settlements that name its
+-- transaction, and there is one settlement a job; the other kinds write their
+-- cause down, where it is unique. Entries sum to zero within their transaction
+-- and are written together with it; the trigger below checks that and moves the
+-- balances, so that no statement anywhere can do one without the other. Nothing
+-- here is ever changed: a correction is a new transaction.
+--
+-- Jobs that are settled together are one transaction, with one entry for each
+-- account and one for the revenue: what each job cost of it is in the
+-- settlements. An entry a job would say the same again, at the price of half the
+-- work of a settlement.
+--
+-- Transactions are numbered: what is written last stands last in every index,
+-- where adding costs least.
 
 -- +goose Up
 
 create table transactions (
-    -- A charge has the job's id, others "<kind>/<cause>".
-    id         text collate "C" primary key,
+    id         bigint generated always as identity primary key,
     kind       text not null,
+    cause      text collate "C",
     note       text not null default '',
     created_at timestamptz not null default now(),
-    constraint transaction_is_well_formed check (kind in ('charge', 'credit', 'refund', 'correction')
-        and octet_length(id) <= 200 and octet_length(note) <= 500),
-    -- The two never meet.
-    constraint charge_is_a_job check ((kind = 'charge') = (octet_length(id) = 64 and strpos(id, '/') = 0))
+    -- The database transaction that wrote the row, and alone may add entries.
+    made_in    xid8 not null default pg_current_xact_id(),
+    constraint transaction_is_well_formed check (
+        case kind when 'charge' then cause is null
+                  when 'credit' then cause is not null
+                  when 'refund' then cause is not null
+                  when 'correction' then cause is not null
+                  else false end
+        and octet_length(note) <= 500 and (cause is null or octet_length(cause) <= 200))
 );
 
+create unique index transactions_by_cause on transactions (kind, cause) where cause is not null;
+
 create table entries (
-    transaction_id text collate "C" not null,
+    transaction_id bigint not null,
     account_id     text collate "C" not null,
     amount_micro   bigint not null,
     constraint amount_is_not_zero check (amount_micro <> 0),
@@ -34,38 +50,37 @@ create table entries (
 create function post_entries() returns trigger
     language plpgsql security definer set search_path from current as $$
 declare
-    v_bad text;
+    v_transaction bigint;
+    v_account     text;
 begin
-    select a.transaction_id into v_bad
-    from (
-        select transaction_id, sum(amount_micro) as total, count(*) as lines
-        from added group by transaction_id
-    ) a
-    -- A count, because "not exists" under "or" may be answered by reading all
-    -- transactions there ever were.
+    select a.transaction_id into v_transaction
+    from (select transaction_id, sum(amount_micro) as total from added group by transaction_id) a
     where a.total <> 0
-       or (select count(*) from transactions t where t.id = a.transaction_id) <> 1
-       or a.lines <> (select count(*) from entries e where e.transaction_id = a.transaction_id)
+       -- One row is asked for, because a join may be answered by reading all
+       -- transactions there ever were.
+       or (select t.made_in from transactions t where t.id = a.transaction_id) is distinct from pg_current_xact_id()
     limit 1;
     if found then
-        raise exception 'entries of transaction % do not sum to zero, have no transaction, or were written before', v_bad
+        raise exception 'entries of transaction % do not sum to zero, have no transaction, or come later than it', v_transaction
             using errcode = 'integrity_constraint_violation', constraint = 'entries_balance';
     end if;
-    select a.account_id into v_bad
-    from (select distinct account_id from added) a
-    where not exists (select from accounts c where c.id = a.account_id)
+    -- Callers that move several accounts hold their rows already, in order.
+    with sums as (
+        select account_id, sum(amount_micro)::bigint as amount from added group by account_id
+    ), moved as (
+        update balances b set balance_micro = b.balance_micro + s.amount
+        from sums s where b.account_id = s.account_id
+        returning b.account_id
+    )
+    select s.account_id into v_account
+    from sums s
+    where s.account_id not in (select m.account_id from moved m)
+      and (select a.kind from accounts a where a.id = s.account_id) is distinct from 'system'
     limit 1;
     if found then
-        raise exception 'account % does not exist', v_bad
+        raise exception 'account % does not exist', v_account
             using errcode = 'foreign_key_violation', constraint = 'entries_account';
     end if;
-    -- Callers that move several accounts hold their rows already, in order.
-    update balances b set balance_micro = b.balance_micro + a.amount
-    from (
-        select account_id, sum(amount_micro)::bigint as amount
-        from added group by account_id
-    ) a
-    where b.account_id = a.account_id;
     return null;
 end
 $$;
@@ -76,9 +91,12 @@ create trigger entries_posted after insert on entries
     for each statement execute function post_entries();
 
 -- The ledger row of a request: how it ended, what it used, what it cost. Its
--- primary key decides which of two messages about one job counts.
+-- primary key decides which of two messages about one job counts. What
+-- the rows of one transaction and account charged is that account's entry.
 create table settlements (
-    job             text collate "C" primary key,
+    job             digest primary key,
+    -- What moved the money; null when nothing was charged.
+    transaction_id  bigint,
     account_id      text collate "C" not null,
     key_id          text collate "C" not null,
     model           text not null,
@@ -107,8 +125,6 @@ create table settlements (
     total_ms        bigint not null,
     ended_at        timestamptz not null,
     settled_at      timestamptz not null default now(),
-    -- Said the cheap way: a pattern costs more than the rest of the insert.
-    constraint job_is_hex check (octet_length(job) = 64 and octet_length(decode(job, 'hex')) = 32),
     constraint words_are_known check (outcome in ('finished', 'left', 'failed', 'refused')
         and source in ('usage', 'report', 'sweep')),
     -- Nothing is negative, and cached tokens are prompt tokens.
@@ -119,6 +135,7 @@ create table settlements (
     -- Never above what the caller was told; and what failed, or what nobody
     -- told of, is free.
     constraint charge_is_due check (charged_micro + shortfall_micro <= claimed_micro
+        and (charged_micro > 0) = (transaction_id is not null)
         and (charged_micro = 0 or (outcome in ('finished', 'left') and source <> 'sweep')))
 );
 

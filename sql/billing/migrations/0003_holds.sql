@@ -10,38 +10,35 @@
 -- they read anything; whoever holds an account's row owns the account's keys
 -- and holds as well. So they never wait for each other in a circle, and what
 -- they read is still true when they write.
+--
+-- What reaches the functions are arrays, one a column, read by subscript:
+-- unnest would copy each of them first, which costs three times as much.
 
 -- +goose Up
 
 create table holds (
-    job          text collate "C" primary key,
+    job          digest primary key,
     account_id   text collate "C" not null,
     key_id       text collate "C" not null,
     model        text not null,
-    micro        bigint not null,
+    micro        quantity not null,
     rate_version text not null,
-    rate_input   bigint not null,
-    rate_output  bigint not null,
-    rate_cached  bigint not null,
+    rate_input   quantity not null,
+    rate_output  quantity not null,
+    rate_cached  quantity not null,
     created_at   timestamptz not null default now(),
     expires_at   timestamptz not null,
     -- When a sweeper last took it up, so that a second one looks elsewhere.
-    swept_at     timestamptz,
-    constraint hold_is_well_formed check (octet_length(job) = 64 and octet_length(decode(job, 'hex')) = 32
-        and least(micro, rate_input, rate_output, rate_cached) >= 0)
+    swept_at     timestamptz
 );
 
 create index holds_by_expiry on holds (expires_at);
 
--- take_holds decides a group of holds in the order given and answers two
--- numbers for each: what was decided, and how much is held.
---   0 held   1 balance does not cover it   2 the key's spending limit does not
---   3 the account's concurrency limit   4 the key's   5 no such live key
---   6 the job is settled   7 the job is held for another key
--- A job may stand in a group once.
+-- decide_holds decides a group hold by hold, in the order given, each against
+-- what those before it left. The answer is take_holds'.
 -- +goose StatementBegin
-create function take_holds(
-    p_jobs text[], p_accounts text[], p_keys text[], p_models text[],
+create function decide_holds(
+    p_jobs bytea[], p_accounts text[], p_places int[], p_keys text[], p_key_places int[], p_models text[],
     p_micros bigint[], p_floors bigint[], p_raises boolean[], p_expiries timestamptz[],
     p_versions text[], p_inputs bigint[], p_outputs bigint[], p_cacheds bigint[]
 ) returns bigint[] language plpgsql as $$
@@ -74,15 +71,18 @@ begin
     order by b.account_id for no key update;
 
     for r in
-        select q.n::int as n, q.account, q.key, q.micro, q.floor, q.raising,
+        select q.n, q.account, q.key, q.micro, q.floor, q.raising,
                b.balance_micro - b.held_micro as available, b.open_holds, b.concurrent_max,
                k.spend_max_micro - k.spent_micro - k.held_micro as key_room,
                k.open_holds as key_open, k.concurrent_max as key_max,
                k.account_id = q.account and k.revoked_at is null as alive,
                h.micro as had, h.account_id = q.account and h.key_id = q.key as own,
                s.job is not null as settled
-        from unnest(p_jobs, p_accounts, p_keys, p_micros, p_floors, p_raises)
-             with ordinality q (job, account, key, micro, floor, raising, n)
+        from (
+            select i::int as n, q.job, p_accounts[p_places[i]] as account, p_keys[p_key_places[i]] as key,
+                   p_micros[i] as micro, p_floors[i] as floor, p_raises[i] as raising
+            from unnest(p_jobs) with ordinality q (job, i)
+        ) q
         left join balances b on b.account_id = q.account
         left join keys k on k.id = q.key
         left join holds h on h.job = q.job
@@ -159,17 +159,15 @@ begin
     if v_any_made then
         insert into holds (job, account_id, key_id, model, micro, expires_at,
                            rate_version, rate_input, rate_output, rate_cached)
-        select q.job, q.account, q.key, q.model, q.made, q.expires,
-               q.version, q.input, q.output, q.cached
-        from unnest(p_jobs, p_accounts, p_keys, p_models, v_made, p_expiries,
-                    p_versions, p_inputs, p_outputs, p_cacheds)
-             q (job, account, key, model, made, expires, version, input, output, cached)
-        where q.made is not null;
+        select q.job, p_accounts[p_places[i]], p_keys[p_key_places[i]], p_models[i], v_made[i], p_expiries[i],
+               p_versions[i], p_inputs[i], p_outputs[i], p_cacheds[i]
+        from unnest(p_jobs) with ordinality q (job, i)
+        where v_made[i] is not null;
     end if;
     if v_any_raise then
-        update holds h set micro = q.raised, expires_at = greatest(h.expires_at, q.expires)
-        from unnest(p_jobs, v_raised, p_expiries) q (job, raised, expires)
-        where h.job = q.job and q.raised is not null;
+        update holds h set micro = v_raised[i], expires_at = greatest(h.expires_at, p_expiries[i])
+        from unnest(p_jobs) with ordinality q (job, i)
+        where h.job = q.job and v_raised[i] is not null;
     end if;
     if v_any_made or v_any_raise then
         update balances b set held_micro = b.held_micro + q.held, open_holds = b.open_holds + q.opened
@@ -180,6 +178,70 @@ begin
         where k.id = q.key and (q.held <> 0 or q.opened <> 0);
     end if;
     return v_answers;
+end
+$$;
+-- +goose StatementEnd
+
+-- take_holds decides a group of holds in the order given and answers two
+-- numbers for each: what was decided, and how much is held.
+--   0 held   1 balance does not cover it   2 the key's spending limit does not
+--   3 the account's concurrency limit   4 the key's   5 no such live key
+--   6 the job is settled   7 the job is held for another key
+-- A job may stand in a group once. The answer is null when all is held as asked.
+-- An account or key is named once, in order of the accounts' ids; the places
+-- say which of them a job is of, counted from one.
+--
+-- When everything that is asked for fits, the order does not matter, and sums
+-- per account and per key are enough: that is tried first. Anything else, a job
+-- that is known already included, takes it back and is decided one by one.
+-- +goose StatementBegin
+create function take_holds(
+    p_jobs bytea[], p_accounts text[], p_places int[], p_keys text[], p_key_places int[], p_models text[],
+    p_micros bigint[], p_floors bigint[], p_raises boolean[], p_expiries timestamptz[],
+    p_versions text[], p_inputs bigint[], p_outputs bigint[], p_cacheds bigint[]
+) returns bigint[] language plpgsql as $$
+declare
+    v_rows int;
+begin
+    -- The lock and the first write in one; the rows come in order of their ids.
+    update balances b set held_micro = b.held_micro + w.micro, open_holds = b.open_holds + w.holds
+    from (
+        select p_places[i] as place, sum(p_micros[i])::bigint as micro, count(*) as holds
+        from unnest(p_jobs) with ordinality q (job, i) group by 1 order by 1
+    ) w
+    where b.account_id = p_accounts[w.place] and b.balance_micro - b.held_micro >= w.micro
+      and (b.open_holds + w.holds <= b.concurrent_max) is not false;
+    get diagnostics v_rows = row_count;
+    if v_rows <> cardinality(p_accounts) then
+        raise exception using errcode = 'EG001', message = 'not all holds fit';
+    end if;
+    -- A new statement sees what was committed while the lock was waited for.
+    update keys k set held_micro = k.held_micro + w.micro, open_holds = k.open_holds + w.holds
+    from (
+        select p_key_places[i] as key_place, p_places[i] as place, sum(p_micros[i])::bigint as micro, count(*) as holds
+        from unnest(p_jobs) with ordinality q (job, i) group by 1, 2
+    ) w
+    where k.id = p_keys[w.key_place] and k.account_id = p_accounts[w.place] and k.revoked_at is null
+      and (k.spend_max_micro - k.spent_micro - k.held_micro >= w.micro) is not false
+      and (k.open_holds + w.holds <= k.concurrent_max) is not false;
+    get diagnostics v_rows = row_count;
+    if v_rows <> cardinality(p_keys) then
+        raise exception using errcode = 'EG001', message = 'not all holds fit';
+    end if;
+    insert into holds (job, account_id, key_id, model, micro, expires_at,
+                       rate_version, rate_input, rate_output, rate_cached)
+    select q.job, p_accounts[p_places[i]], p_keys[p_key_places[i]], p_models[i], p_micros[i], p_expiries[i],
+           p_versions[i], p_inputs[i], p_outputs[i], p_cacheds[i]
+    from unnest(p_jobs) with ordinality q (job, i)
+    where not exists (select from settlements s where s.job = q.job);
+    get diagnostics v_rows = row_count;
+    if v_rows <> cardinality(p_jobs) then
+        raise exception using errcode = 'EG001', message = 'not all holds fit';
+    end if;
+    return null;
+exception when unique_violation or numeric_value_out_of_range or sqlstate 'EG001' then
+    return decide_holds(p_jobs, p_accounts, p_places, p_keys, p_key_places, p_models, p_micros, p_floors, p_raises,
+                        p_expiries, p_versions, p_inputs, p_outputs, p_cacheds);
 end
 $$;
 -- +goose StatementEnd

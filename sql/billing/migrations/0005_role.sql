@@ -28,4 +28,6 @@ grant select, insert (account_id, concurrent_max) on balances to engy_billing;
 grant update (held_micro, open_holds, concurrent_max) on balances to engy_billing;
 grant select, insert, update on keys to engy_billing;
 grant select, insert, update, delete on holds to engy_billing;
-grant select, insert on settlements, transactions, entries to engy_billing;
+grant select, insert on settlements, entries to engy_billing;
+-- Numbers and the place in time of a transaction are not for the service to say.
+grant select, insert (kind, cause, note) on transactions to engy_billing;

@@ -3,7 +3,7 @@ insert into accounts (id, name, kind) values (@id, @name, 'customer')
 returning id, name, retain, created_at, closed_at;
 
 -- name: CreateBalance :exec
-insert into balances (account_id, concurrent_max) values (@account_id, sqlc.narg(concurrent_max));
+insert into balances (account_id, concurrent_max) values (@account_id, sqlc.narg(concurrent_max)::bigint);
 
 -- name: ListAccounts :many
 select a.id, a.name, a.retain, a.created_at, a.closed_at,
@@ -26,7 +26,7 @@ update accounts set closed_at = now() where id = @id and closed_at is null and k
 -- CreateKey gives no row when the account is not there or closed.
 -- name: CreateKey :one
 insert into keys (id, account_id, hash, prefix, name, models, spend_max_micro, concurrent_max)
-select @id, a.id, @hash, @prefix, @name, @models::text[], sqlc.narg(spend_max_micro)::bigint, sqlc.narg(concurrent_max)::bigint
+select @id::text, a.id, @hash::bytea, @prefix::text, @name::text, @models::text[], sqlc.narg(spend_max_micro)::bigint, sqlc.narg(concurrent_max)::bigint
 from accounts a where a.id = @account_id and a.closed_at is null and a.kind = 'customer'
 returning id;
 
@@ -37,22 +37,22 @@ from keys where account_id = @account_id
 order by created_at, id;
 
 -- name: GetKeyByHash :one
-select id, account_id, revoked_at from keys where hash = @hash;
+select id, account_id, revoked_at from keys where hash = @hash::bytea;
 
 -- RevokeKey gives no row when there is no such live key.
 -- name: RevokeKey :one
-update keys set revoked_at = now() where id = @id and revoked_at is null
+update keys set revoked_at = now() where id = @id::text and revoked_at is null
 returning id;
 
 -- name: GetPrincipal :one
 select k.id, k.account_id, k.models, a.retain
 from keys k join accounts a on a.id = k.account_id
-where k.hash = @hash and k.revoked_at is null and a.closed_at is null;
+where k.hash = @hash::bytea and k.revoked_at is null and a.closed_at is null;
 
 -- name: ListPrincipals :many
 select k.hash, k.id, k.account_id, k.models, a.retain
 from keys k join accounts a on a.id = k.account_id
-where k.revoked_at is null and a.closed_at is null and k.hash > @after
+where k.revoked_at is null and a.closed_at is null and k.hash > @after::bytea
 order by k.hash limit @page;
 
 -- name: GetFunds :one

@@ -1,13 +1,14 @@
 -- name: TakeHolds :one
 select take_holds(
-    @jobs::text[], @accounts::text[], @keys::text[], @models::text[],
+    @jobs::bytea[], @accounts::text[], @places::int[], @keys::text[], @key_places::int[], @models::text[],
     @micros::bigint[], @floors::bigint[], @raises::boolean[], @expiries::timestamptz[],
     @versions::text[], @inputs::bigint[], @outputs::bigint[], @cacheds::bigint[]
 )::bigint[] as answers;
 
 -- name: SettleJobs :one
 select settle(
-    @jobs::text[], @accounts::text[], @keys::text[], @models::text[], @regions::text[], @routes::text[],
+    @jobs::bytea[], @accounts::text[], @places::int[],
+    @keys::text[], @models::text[], @regions::text[], @routes::text[],
     @outcomes::text[], @sources::text[], @workers::text[], @attempts::bigint[],
     @prompts::bigint[], @cacheds::bigint[], @completions::bigint[], @reasonings::bigint[],
     @versions::text[], @rate_inputs::bigint[], @rate_outputs::bigint[], @rate_cacheds::bigint[],
@@ -16,8 +17,8 @@ select settle(
 
 -- GetHold reads an open hold.
 -- name: GetHold :one
-select job, account_id, key_id, model, micro, rate_version, rate_input, rate_output, rate_cached, expires_at
-from holds where job = @job;
+select encode(job, 'hex') as job, account_id, key_id, model, micro, rate_version, rate_input, rate_output, rate_cached, expires_at
+from holds where job = @job::bytea;
 
 -- ClaimExpiredHolds takes up holds that ran out and that nobody else took up
 -- during the lease. The rows are not locked afterwards: settling them is a
@@ -32,13 +33,13 @@ where h.job in (
     limit @batch
     for update skip locked
 )
-returning h.job, h.account_id, h.key_id, h.model, h.micro,
+returning encode(h.job, 'hex') as job, h.account_id, h.key_id, h.model, h.micro,
     h.rate_version, h.rate_input, h.rate_output, h.rate_cached, h.expires_at;
 
 -- CreateTransaction gives no row when the cause was booked before.
 -- name: CreateTransaction :one
-insert into transactions (id, kind, note) values (@id, @kind, @note)
-on conflict (id) do nothing
+insert into transactions (kind, cause, note) values (@kind, @cause::text, @note)
+on conflict (kind, cause) where cause is not null do nothing
 returning id;
 
 -- CreateEntryPair writes both sides in one statement.
@@ -48,7 +49,8 @@ values (@transaction_id, @account_id, @amount_micro::bigint),
        (@transaction_id, @other_account_id, - @amount_micro::bigint);
 
 -- name: GetEntry :one
-select amount_micro from entries where transaction_id = @transaction_id and account_id = @account_id;
+select e.amount_micro from transactions t join entries e on e.transaction_id = t.id
+where t.kind = @kind and t.cause = @cause::text and e.account_id = @account_id;
 
 -- name: GetBalance :one
 select balance_micro, held_micro, open_holds, concurrent_max from balances where account_id = @account_id;
@@ -68,21 +70,27 @@ limit @page;
 
 -- ListWrongTransactions finds transactions without entries or with a sum.
 -- name: ListWrongTransactions :many
-select t.id, coalesce(sum(e.amount_micro), 0)::bigint as sum_micro, count(e.account_id) as lines
+select t.id, t.kind, coalesce(t.cause, '')::text as cause, coalesce(sum(e.amount_micro), 0)::bigint as sum_micro, count(e.account_id) as lines
 from transactions t left join entries e on e.transaction_id = t.id
 group by t.id
 having coalesce(sum(e.amount_micro), 0) <> 0 or count(e.account_id) < 2
 limit @page;
 
--- ListWrongCharges finds settlements and charge transactions that do not match
--- one to one, amount included.
+-- ListWrongCharges finds accounts in charges whose entry is not what the
+-- settlements of the transaction took.
 -- name: ListWrongCharges :many
-select coalesce(s.job, t.id)::text as job, coalesce(s.charged_micro, 0)::bigint as settled_micro,
-       coalesce(- e.amount_micro, 0)::bigint as booked_micro
-from (select job, account_id, charged_micro from settlements where charged_micro > 0) s
-full join (select id from transactions where kind = 'charge') t on t.id = s.job
-left join entries e on e.transaction_id = t.id and e.account_id = s.account_id
-where s.job is null or t.id is null or e.amount_micro is null or - e.amount_micro <> s.charged_micro
+select coalesce(t.id, s.transaction_id)::bigint as transaction_id, coalesce(t.account_id, s.account_id, '')::text as account_id,
+       coalesce(s.settled, 0)::bigint as settled_micro, coalesce(t.booked, 0)::bigint as booked_micro
+from (
+    select t.id, e.account_id, - e.amount_micro as booked
+    from transactions t left join entries e on e.transaction_id = t.id and e.account_id <> 'revenue'
+    where t.kind = 'charge'
+) t
+full join (
+    select transaction_id, account_id, sum(charged_micro) as settled
+    from settlements where transaction_id is not null group by 1, 2
+) s on s.transaction_id = t.id and s.account_id = t.account_id
+where s.settled is null or t.booked is distinct from s.settled
 limit @page;
 
 -- name: ListWrongHeld :many
@@ -106,5 +114,5 @@ where k.held_micro <> coalesce(h.held, 0) or k.open_holds <> coalesce(h.n, 0)
 limit @page;
 
 -- name: ListOverdueHolds :many
-select job, account_id, micro, expires_at from holds where expires_at < @before::timestamptz
+select encode(job, 'hex') as job, account_id, micro, expires_at from holds where expires_at < @before::timestamptz
 order by expires_at limit @page;

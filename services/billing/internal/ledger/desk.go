@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	funding = "funding"
+	funding    = "funding"
+	creditKind = "credit"
 
 	noteBytesMax = 500
 	// findingsMax bounds each list of a Report.
@@ -40,7 +41,7 @@ func (d *Desk) Credit(ctx context.Context, c Credit) (booked bool, err error) {
 	}
 	err = pg.InTx(ctx, d.pool, func(tx pgx.Tx) error {
 		q := dbsqlc.New(tx)
-		id, err := q.CreateTransaction(ctx, "credit/"+c.Cause, "credit", c.Note)
+		id, err := q.CreateTransaction(ctx, creditKind, c.Cause, c.Note)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return c.same(ctx, q)
 		}
@@ -82,7 +83,7 @@ func (c Credit) check() error {
 }
 
 func (c Credit) same(ctx context.Context, q *dbsqlc.Queries) error {
-	was, err := q.GetEntry(ctx, "credit/"+c.Cause, c.Account)
+	was, err := q.GetEntry(ctx, creditKind, c.Cause, c.Account)
 	if err == nil && was == int64(c.Micro) {
 		return nil
 	}
@@ -118,8 +119,8 @@ type Report struct {
 
 // Reconcile proves the ledger against itself, on one consistent picture of it:
 // entries sum to zero by transaction and in all; balances are the sums of their
-// entries; each charge has one transaction of its amount; what is held is what
-// holds hold; and no hold ran out before the given time. The other half, usage
+// entries; what a transaction took from an account is what its settlements
+// charged; what is held is what holds hold; and no hold ran out before the given time. The other half, usage
 // events against settlements, needs the bus and is not here.
 func (d *Desk) Reconcile(ctx context.Context, overdue time.Time) (Report, error) {
 	var r Report
@@ -168,7 +169,7 @@ func (r *Report) balances(ctx context.Context, q *dbsqlc.Queries) error {
 func (r *Report) transactions(ctx context.Context, q *dbsqlc.Queries) error {
 	rows, err := q.ListWrongTransactions(ctx, findingsMax)
 	for _, w := range rows {
-		r.find("transaction %s: %d entries sum to %d", w.ID, w.Lines, w.SumMicro)
+		r.find("transaction %d (%s %s): %d entries sum to %d", w.ID, w.Kind, w.Cause, w.Lines, w.SumMicro)
 	}
 	return err
 }
@@ -176,7 +177,7 @@ func (r *Report) transactions(ctx context.Context, q *dbsqlc.Queries) error {
 func (r *Report) charges(ctx context.Context, q *dbsqlc.Queries) error {
 	rows, err := q.ListWrongCharges(ctx, findingsMax)
 	for _, w := range rows {
-		r.find("job %s: settled at %d, booked %d", w.Job, w.SettledMicro, w.BookedMicro)
+		r.find("transaction %d, account %q: settlements sum to %d, booked %d", w.TransactionID, w.AccountID, w.SettledMicro, w.BookedMicro)
 	}
 	return err
 }

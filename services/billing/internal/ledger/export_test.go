@@ -13,11 +13,15 @@ import (
 // of a commit.
 func DieDuring(ctx context.Context, pool *pg.Pool, batch []Ended, died error) error {
 	return pg.InTx(ctx, pool, func(tx pgx.Tx) error {
-		var p dbsqlc.SettleJobsParams
-		for _, e := range batch {
-			addEnded(&p, e.Source, e.Usage, e.EndedAt, e.Usage.ChargedMicro)
+		all := make([]int, len(batch))
+		for i := range all {
+			all[i] = i
 		}
-		if _, err := dbsqlc.New(tx).SettleJobs(ctx, p); err != nil {
+		p := newColumns(batch, all)
+		for _, e := range batch {
+			p.add(e.Source, e.Usage, e.EndedAt, e.Usage.ChargedMicro)
+		}
+		if _, err := dbsqlc.New(tx).SettleJobs(ctx, p.SettleJobsParams); err != nil {
 			return err
 		}
 		return died

@@ -20,7 +20,7 @@ import (
 // A job may stand in a group once.
 func (l *Ledger) Hold(ctx context.Context, group []bus.Hold) ([]bus.HoldAnswer, error) {
 	answers := make([]bus.HoldAnswer, len(group))
-	var p dbsqlc.TakeHoldsParams
+	var fit []bus.Hold
 	var asked []int
 	for i, h := range group {
 		if reason := unfit(h); reason != "" {
@@ -28,14 +28,21 @@ func (l *Ledger) Hold(ctx context.Context, group []bus.Hold) ([]bus.HoldAnswer, 
 			continue
 		}
 		asked = append(asked, i)
-		addHold(&p, h)
+		fit = append(fit, h)
 	}
 	if len(asked) == 0 {
 		return answers, nil
 	}
-	got, err := dbsqlc.New(l.holds).TakeHolds(ctx, p)
+	got, err := dbsqlc.New(l.holds).TakeHolds(ctx, holdColumns(fit))
 	if err != nil {
 		return nil, fmt.Errorf("%d holds: %w", len(asked), pg.Translate(err))
+	}
+	if len(got) == 0 {
+		// Everything fitted.
+		for _, i := range asked {
+			answers[i].Micro = group[i].Micro
+		}
+		return answers, nil
 	}
 	if len(got) != 2*len(asked) {
 		return nil, fmt.Errorf("%d holds: %d numbers came back", len(asked), len(got))
@@ -46,19 +53,36 @@ func (l *Ledger) Hold(ctx context.Context, group []bus.Hold) ([]bus.HoldAnswer, 
 	return answers, nil
 }
 
-func addHold(p *dbsqlc.TakeHoldsParams, h bus.Hold) {
-	p.Jobs = append(p.Jobs, h.Job)
-	p.Accounts = append(p.Accounts, h.Account)
-	p.Keys = append(p.Keys, h.Key)
-	p.Models = append(p.Models, h.Model)
-	p.Micros = append(p.Micros, int64(h.Micro))
-	p.Floors = append(p.Floors, int64(h.FloorMicro))
-	p.Raises = append(p.Raises, h.Raise)
-	p.Expiries = append(p.Expiries, h.Expires)
-	p.Versions = append(p.Versions, h.Rates.Version)
-	p.Inputs = append(p.Inputs, int64(h.Rates.Input))
-	p.Outputs = append(p.Outputs, int64(h.Rates.Output))
-	p.Cacheds = append(p.Cacheds, int64(h.Rates.CachedInput))
+// holdColumns turns a group into the arrays that the statement takes.
+func holdColumns(group []bus.Hold) dbsqlc.TakeHoldsParams {
+	var p dbsqlc.TakeHoldsParams
+	named := make([]string, len(group))
+	for i, h := range group {
+		named[i] = h.Account
+	}
+	var accounts places[string]
+	p.Accounts, accounts = sortedPlaces(named)
+	keys := make(places[[2]string], len(group))
+	for _, h := range group {
+		p.Jobs = append(p.Jobs, toDBJob(h.Job))
+		at, _ := accounts.of(h.Account)
+		p.Places = append(p.Places, at)
+		at, isNew := keys.of([2]string{h.Key, h.Account})
+		if isNew {
+			p.Keys = append(p.Keys, h.Key)
+		}
+		p.KeyPlaces = append(p.KeyPlaces, at)
+		p.Models = append(p.Models, h.Model)
+		p.Micros = append(p.Micros, int64(h.Micro))
+		p.Floors = append(p.Floors, int64(h.FloorMicro))
+		p.Raises = append(p.Raises, h.Raise)
+		p.Expiries = append(p.Expiries, h.Expires)
+		p.Versions = append(p.Versions, h.Rates.Version)
+		p.Inputs = append(p.Inputs, int64(h.Rates.Input))
+		p.Outputs = append(p.Outputs, int64(h.Rates.Output))
+		p.Cacheds = append(p.Cacheds, int64(h.Rates.CachedInput))
+	}
+	return p
 }
 
 // unfit says why a hold cannot be asked of the database; empty when it can.

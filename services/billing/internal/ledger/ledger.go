@@ -6,6 +6,9 @@
 // The invariants, each kept by the database and tried by this package's tests:
 //
 //   - The entries of a transaction sum to zero; the journal is append-only.
+//   - What a job cost stands in its settlement, which names the transaction that
+//     moved the money. Jobs that are settled together share one: its entries are
+//     what each account pays for all of them, and the revenue.
 //   - A balance moves only with entries and is never below what is held.
 //   - A job is settled once. The first message about its end decides, whatever
 //     comes later and however often changes nothing; a hold that ran out
@@ -22,14 +25,16 @@
 // account has free; what that does not cover either is a shortfall, recorded
 // and reported, and never a negative balance.
 //
-// To add a kind of movement, add its name to the check of transactions.kind in
+// To add a kind of movement, add its name to the check of the transactions in
 // a new migration and a method beside Credit that writes its entries in one
 // statement.
 package ledger
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -115,7 +120,7 @@ type OpenHold struct {
 
 // HoldOf finds the open hold of a job; a coded NotFound when there is none.
 func (l *Ledger) HoldOf(ctx context.Context, job string) (OpenHold, error) {
-	r, err := dbsqlc.New(l.books).GetHold(ctx, job)
+	r, err := dbsqlc.New(l.books).GetHold(ctx, toDBJob(job))
 	if err != nil {
 		return OpenHold{}, fmt.Errorf("hold of %s: %w", job, pg.Translate(err))
 	}
@@ -162,6 +167,15 @@ func isJob(s string) bool {
 	return true
 }
 
+// toDBJob gives a job id's bytes; what is no job id is none in the database.
+func toDBJob(job string) []byte {
+	raw, err := hex.DecodeString(job)
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
 // isName tells whether the database can store s: one bad string would fail the
 // whole group it travels in.
 func isName(s string) bool {
@@ -170,4 +184,28 @@ func isName(s string) bool {
 
 func areRates(r pricing.Rates) bool {
 	return r.Input >= 0 && r.Output >= 0 && r.CachedInput >= 0 && isName(r.Version)
+}
+
+// places numbers what is named several times, counted from one as SQL does.
+type places[K comparable] map[K]int32
+
+// sortedPlaces places names in their order, each once. Accounts are placed so:
+// it is the order in which they are locked.
+func sortedPlaces(names []string) (sorted []string, p places[string]) {
+	slices.Sort(names)
+	names = slices.Compact(names)
+	p = make(places[string], len(names))
+	for _, n := range names {
+		p.of(n)
+	}
+	return names, p
+}
+
+func (p places[K]) of(name K) (place int32, isNew bool) {
+	if at, ok := p[name]; ok {
+		return at, false
+	}
+	at := int32(len(p) + 1)
+	p[name] = at
+	return at, true
 }

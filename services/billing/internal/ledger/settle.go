@@ -119,7 +119,7 @@ func passing(err error) bool {
 }
 
 func (l *Ledger) settleOnce(ctx context.Context, batch []Ended, places []int, bookings []Booking) error {
-	var p dbsqlc.SettleJobsParams
+	p := newColumns(batch, places)
 	doubts := make([]string, len(places))
 	for n, i := range places {
 		e := batch[i]
@@ -132,19 +132,21 @@ func (l *Ledger) settleOnce(ctx context.Context, batch []Ended, places []int, bo
 			doubt = fmt.Sprintf("caller was told %d, price is %d", u.ChargedMicro, price)
 		}
 		doubts[n] = doubt
-		addEnded(&p, e.Source, u, e.EndedAt, min(price, u.ChargedMicro))
+		p.add(e.Source, u, e.EndedAt, min(price, u.ChargedMicro))
 	}
-	got, err := dbsqlc.New(l.books).SettleJobs(ctx, p)
+	got, err := dbsqlc.New(l.books).SettleJobs(ctx, p.SettleJobsParams)
 	if err != nil {
 		return fmt.Errorf("settle %d jobs: %w", len(places), pg.Translate(err))
 	}
 	if len(got) != 4*len(places) {
 		return fmt.Errorf("settle %d jobs: %d numbers came back", len(places), len(got))
 	}
+	size := len(places)
+	decided, charged, short, held := got[:size], got[size:2*size], got[2*size:3*size], got[3*size:]
 	for n, i := range places {
 		b := Booking{
-			Job: batch[i].Usage.Job, Verdict: Verdict(got[4*n]), Charged: money.Micro(got[4*n+1]),
-			Shortfall: money.Micro(got[4*n+2]), Held: money.Micro(got[4*n+3]), Doubt: doubts[n],
+			Job: batch[i].Usage.Job, Verdict: Verdict(decided[n]), Charged: money.Micro(charged[n]),
+			Shortfall: money.Micro(short[n]), Held: money.Micro(held[n]), Doubt: doubts[n],
 		}
 		if b.Verdict == Booked && b.Doubt == "" {
 			b.Doubt = belowPrice(batch[i], b)
@@ -165,13 +167,30 @@ func belowPrice(e Ended, b Booking) string {
 	return fmt.Sprintf("caller was told %d, price is %d, hold was %d", u.ChargedMicro, price, b.Held)
 }
 
-func addEnded(p *dbsqlc.SettleJobsParams, source Source, u bus.Usage, at time.Time, charge money.Micro) {
+// columns are the arrays that the statement takes, one a column.
+type columns struct {
+	dbsqlc.SettleJobsParams
+	accounts places[string]
+}
+
+func newColumns(batch []Ended, places []int) *columns {
+	named := make([]string, len(places))
+	for n, i := range places {
+		named[n] = batch[i].Usage.Account
+	}
+	p := &columns{}
+	p.Accounts, p.accounts = sortedPlaces(named)
+	return p
+}
+
+func (p *columns) add(source Source, u bus.Usage, at time.Time, charge money.Micro) {
 	reasoning := int64(-1) // not counted
 	if u.Tokens.Reasoning != nil {
 		reasoning = *u.Tokens.Reasoning
 	}
-	p.Jobs = append(p.Jobs, u.Job)
-	p.Accounts = append(p.Accounts, u.Account)
+	p.Jobs = append(p.Jobs, toDBJob(u.Job))
+	place, _ := p.accounts.of(u.Account)
+	p.Places = append(p.Places, place)
 	p.Keys = append(p.Keys, u.Key)
 	p.Models = append(p.Models, u.Model)
 	p.Regions = append(p.Regions, u.Region)

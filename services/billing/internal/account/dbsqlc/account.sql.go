@@ -49,7 +49,7 @@ func (q *Queries) CreateAccount(ctx context.Context, iD string, name string) (Cr
 }
 
 const createBalance = `-- name: CreateBalance :exec
-insert into balances (account_id, concurrent_max) values ($1, $2)
+insert into balances (account_id, concurrent_max) values ($1, $2::bigint)
 `
 
 func (q *Queries) CreateBalance(ctx context.Context, accountID string, concurrentMax *int64) error {
@@ -59,7 +59,7 @@ func (q *Queries) CreateBalance(ctx context.Context, accountID string, concurren
 
 const createKey = `-- name: CreateKey :one
 insert into keys (id, account_id, hash, prefix, name, models, spend_max_micro, concurrent_max)
-select $1, a.id, $2, $3, $4, $5::text[], $6::bigint, $7::bigint
+select $1::text, a.id, $2::bytea, $3::text, $4::text, $5::text[], $6::bigint, $7::bigint
 from accounts a where a.id = $8 and a.closed_at is null and a.kind = 'customer'
 returning id
 `
@@ -142,7 +142,7 @@ func (q *Queries) GetFunds(ctx context.Context, accountID string) (bool, error) 
 }
 
 const getKeyByHash = `-- name: GetKeyByHash :one
-select id, account_id, revoked_at from keys where hash = $1
+select id, account_id, revoked_at from keys where hash = $1::bytea
 `
 
 type GetKeyByHashRow struct {
@@ -161,7 +161,7 @@ func (q *Queries) GetKeyByHash(ctx context.Context, hash []byte) (GetKeyByHashRo
 const getPrincipal = `-- name: GetPrincipal :one
 select k.id, k.account_id, k.models, a.retain
 from keys k join accounts a on a.id = k.account_id
-where k.hash = $1 and k.revoked_at is null and a.closed_at is null
+where k.hash = $1::bytea and k.revoked_at is null and a.closed_at is null
 `
 
 type GetPrincipalRow struct {
@@ -322,7 +322,7 @@ func (q *Queries) ListKeys(ctx context.Context, accountID string) ([]ListKeysRow
 const listPrincipals = `-- name: ListPrincipals :many
 select k.hash, k.id, k.account_id, k.models, a.retain
 from keys k join accounts a on a.id = k.account_id
-where k.revoked_at is null and a.closed_at is null and k.hash > $1
+where k.revoked_at is null and a.closed_at is null and k.hash > $1::bytea
 order by k.hash limit $2
 `
 
@@ -380,7 +380,7 @@ func (q *Queries) ListenForKeys(ctx context.Context) error {
 }
 
 const revokeKey = `-- name: RevokeKey :one
-update keys set revoked_at = now() where id = $1 and revoked_at is null
+update keys set revoked_at = now() where id = $1::text and revoked_at is null
 returning id
 `
 

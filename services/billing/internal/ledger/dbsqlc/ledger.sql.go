@@ -20,7 +20,7 @@ where h.job in (
     limit $3
     for update skip locked
 )
-returning h.job, h.account_id, h.key_id, h.model, h.micro,
+returning encode(h.job, 'hex') as job, h.account_id, h.key_id, h.model, h.micro,
     h.rate_version, h.rate_input, h.rate_output, h.rate_cached, h.expires_at
 `
 
@@ -104,7 +104,7 @@ values ($1, $2, $3::bigint),
 `
 
 type CreateEntryPairParams struct {
-	TransactionID  string
+	TransactionID  int64
 	AccountID      string
 	AmountMicro    int64
 	OtherAccountID string
@@ -122,15 +122,15 @@ func (q *Queries) CreateEntryPair(ctx context.Context, arg CreateEntryPairParams
 }
 
 const createTransaction = `-- name: CreateTransaction :one
-insert into transactions (id, kind, note) values ($1, $2, $3)
-on conflict (id) do nothing
+insert into transactions (kind, cause, note) values ($1, $2::text, $3)
+on conflict (kind, cause) where cause is not null do nothing
 returning id
 `
 
 // CreateTransaction gives no row when the cause was booked before.
-func (q *Queries) CreateTransaction(ctx context.Context, iD string, kind string, note string) (string, error) {
-	row := q.db.QueryRow(ctx, createTransaction, iD, kind, note)
-	var id string
+func (q *Queries) CreateTransaction(ctx context.Context, kind string, cause string, note string) (int64, error) {
+	row := q.db.QueryRow(ctx, createTransaction, kind, cause, note)
+	var id int64
 	err := row.Scan(&id)
 	return id, err
 }
@@ -159,19 +159,20 @@ func (q *Queries) GetBalance(ctx context.Context, accountID string) (GetBalanceR
 }
 
 const getEntry = `-- name: GetEntry :one
-select amount_micro from entries where transaction_id = $1 and account_id = $2
+select e.amount_micro from transactions t join entries e on e.transaction_id = t.id
+where t.kind = $1 and t.cause = $2::text and e.account_id = $3
 `
 
-func (q *Queries) GetEntry(ctx context.Context, transactionID string, accountID string) (int64, error) {
-	row := q.db.QueryRow(ctx, getEntry, transactionID, accountID)
+func (q *Queries) GetEntry(ctx context.Context, kind string, cause string, accountID string) (int64, error) {
+	row := q.db.QueryRow(ctx, getEntry, kind, cause, accountID)
 	var amount_micro int64
 	err := row.Scan(&amount_micro)
 	return amount_micro, err
 }
 
 const getHold = `-- name: GetHold :one
-select job, account_id, key_id, model, micro, rate_version, rate_input, rate_output, rate_cached, expires_at
-from holds where job = $1
+select encode(job, 'hex') as job, account_id, key_id, model, micro, rate_version, rate_input, rate_output, rate_cached, expires_at
+from holds where job = $1::bytea
 `
 
 type GetHoldRow struct {
@@ -188,7 +189,7 @@ type GetHoldRow struct {
 }
 
 // GetHold reads an open hold.
-func (q *Queries) GetHold(ctx context.Context, job string) (GetHoldRow, error) {
+func (q *Queries) GetHold(ctx context.Context, job []byte) (GetHoldRow, error) {
 	row := q.db.QueryRow(ctx, getHold, job)
 	var i GetHoldRow
 	err := row.Scan(
@@ -207,7 +208,7 @@ func (q *Queries) GetHold(ctx context.Context, job string) (GetHoldRow, error) {
 }
 
 const listOverdueHolds = `-- name: ListOverdueHolds :many
-select job, account_id, micro, expires_at from holds where expires_at < $1::timestamptz
+select encode(job, 'hex') as job, account_id, micro, expires_at from holds where expires_at < $1::timestamptz
 order by expires_at limit $2
 `
 
@@ -278,23 +279,30 @@ func (q *Queries) ListWrongBalances(ctx context.Context, page int32) ([]ListWron
 }
 
 const listWrongCharges = `-- name: ListWrongCharges :many
-select coalesce(s.job, t.id)::text as job, coalesce(s.charged_micro, 0)::bigint as settled_micro,
-       coalesce(- e.amount_micro, 0)::bigint as booked_micro
-from (select job, account_id, charged_micro from settlements where charged_micro > 0) s
-full join (select id from transactions where kind = 'charge') t on t.id = s.job
-left join entries e on e.transaction_id = t.id and e.account_id = s.account_id
-where s.job is null or t.id is null or e.amount_micro is null or - e.amount_micro <> s.charged_micro
+select coalesce(t.id, s.transaction_id)::bigint as transaction_id, coalesce(t.account_id, s.account_id, '')::text as account_id,
+       coalesce(s.settled, 0)::bigint as settled_micro, coalesce(t.booked, 0)::bigint as booked_micro
+from (
+    select t.id, e.account_id, - e.amount_micro as booked
+    from transactions t left join entries e on e.transaction_id = t.id and e.account_id <> 'revenue'
+    where t.kind = 'charge'
+) t
+full join (
+    select transaction_id, account_id, sum(charged_micro) as settled
+    from settlements where transaction_id is not null group by 1, 2
+) s on s.transaction_id = t.id and s.account_id = t.account_id
+where s.settled is null or t.booked is distinct from s.settled
 limit $1
 `
 
 type ListWrongChargesRow struct {
-	Job          string
-	SettledMicro int64
-	BookedMicro  int64
+	TransactionID int64
+	AccountID     string
+	SettledMicro  int64
+	BookedMicro   int64
 }
 
-// ListWrongCharges finds settlements and charge transactions that do not match
-// one to one, amount included.
+// ListWrongCharges finds accounts in charges whose entry is not what the
+// settlements of the transaction took.
 func (q *Queries) ListWrongCharges(ctx context.Context, page int32) ([]ListWrongChargesRow, error) {
 	rows, err := q.db.Query(ctx, listWrongCharges, page)
 	if err != nil {
@@ -304,7 +312,12 @@ func (q *Queries) ListWrongCharges(ctx context.Context, page int32) ([]ListWrong
 	var items []ListWrongChargesRow
 	for rows.Next() {
 		var i ListWrongChargesRow
-		if err := rows.Scan(&i.Job, &i.SettledMicro, &i.BookedMicro); err != nil {
+		if err := rows.Scan(
+			&i.TransactionID,
+			&i.AccountID,
+			&i.SettledMicro,
+			&i.BookedMicro,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -406,7 +419,7 @@ func (q *Queries) ListWrongKeys(ctx context.Context, page int32) ([]ListWrongKey
 }
 
 const listWrongTransactions = `-- name: ListWrongTransactions :many
-select t.id, coalesce(sum(e.amount_micro), 0)::bigint as sum_micro, count(e.account_id) as lines
+select t.id, t.kind, coalesce(t.cause, '')::text as cause, coalesce(sum(e.amount_micro), 0)::bigint as sum_micro, count(e.account_id) as lines
 from transactions t left join entries e on e.transaction_id = t.id
 group by t.id
 having coalesce(sum(e.amount_micro), 0) <> 0 or count(e.account_id) < 2
@@ -414,7 +427,9 @@ limit $1
 `
 
 type ListWrongTransactionsRow struct {
-	ID       string
+	ID       int64
+	Kind     string
+	Cause    string
 	SumMicro int64
 	Lines    int64
 }
@@ -429,7 +444,13 @@ func (q *Queries) ListWrongTransactions(ctx context.Context, page int32) ([]List
 	var items []ListWrongTransactionsRow
 	for rows.Next() {
 		var i ListWrongTransactionsRow
-		if err := rows.Scan(&i.ID, &i.SumMicro, &i.Lines); err != nil {
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.Cause,
+			&i.SumMicro,
+			&i.Lines,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -442,17 +463,19 @@ func (q *Queries) ListWrongTransactions(ctx context.Context, page int32) ([]List
 
 const settleJobs = `-- name: SettleJobs :one
 select settle(
-    $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
-    $7::text[], $8::text[], $9::text[], $10::bigint[],
-    $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
-    $15::text[], $16::bigint[], $17::bigint[], $18::bigint[],
-    $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::timestamptz[]
+    $1::bytea[], $2::text[], $3::int[],
+    $4::text[], $5::text[], $6::text[], $7::text[],
+    $8::text[], $9::text[], $10::text[], $11::bigint[],
+    $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[],
+    $16::text[], $17::bigint[], $18::bigint[], $19::bigint[],
+    $20::bigint[], $21::bigint[], $22::bigint[], $23::bigint[], $24::timestamptz[]
 )::bigint[] as answers
 `
 
 type SettleJobsParams struct {
-	Jobs        []string
+	Jobs        [][]byte
 	Accounts    []string
+	Places      []int32
 	Keys        []string
 	Models      []string
 	Regions     []string
@@ -480,6 +503,7 @@ func (q *Queries) SettleJobs(ctx context.Context, arg SettleJobsParams) ([]int64
 	row := q.db.QueryRow(ctx, settleJobs,
 		arg.Jobs,
 		arg.Accounts,
+		arg.Places,
 		arg.Keys,
 		arg.Models,
 		arg.Regions,
@@ -509,32 +533,36 @@ func (q *Queries) SettleJobs(ctx context.Context, arg SettleJobsParams) ([]int64
 
 const takeHolds = `-- name: TakeHolds :one
 select take_holds(
-    $1::text[], $2::text[], $3::text[], $4::text[],
-    $5::bigint[], $6::bigint[], $7::boolean[], $8::timestamptz[],
-    $9::text[], $10::bigint[], $11::bigint[], $12::bigint[]
+    $1::bytea[], $2::text[], $3::int[], $4::text[], $5::int[], $6::text[],
+    $7::bigint[], $8::bigint[], $9::boolean[], $10::timestamptz[],
+    $11::text[], $12::bigint[], $13::bigint[], $14::bigint[]
 )::bigint[] as answers
 `
 
 type TakeHoldsParams struct {
-	Jobs     []string
-	Accounts []string
-	Keys     []string
-	Models   []string
-	Micros   []int64
-	Floors   []int64
-	Raises   []bool
-	Expiries []time.Time
-	Versions []string
-	Inputs   []int64
-	Outputs  []int64
-	Cacheds  []int64
+	Jobs      [][]byte
+	Accounts  []string
+	Places    []int32
+	Keys      []string
+	KeyPlaces []int32
+	Models    []string
+	Micros    []int64
+	Floors    []int64
+	Raises    []bool
+	Expiries  []time.Time
+	Versions  []string
+	Inputs    []int64
+	Outputs   []int64
+	Cacheds   []int64
 }
 
 func (q *Queries) TakeHolds(ctx context.Context, arg TakeHoldsParams) ([]int64, error) {
 	row := q.db.QueryRow(ctx, takeHolds,
 		arg.Jobs,
 		arg.Accounts,
+		arg.Places,
 		arg.Keys,
+		arg.KeyPlaces,
 		arg.Models,
 		arg.Micros,
 		arg.Floors,
