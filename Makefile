@@ -20,7 +20,7 @@ help: ## Say what there is.
 
 .PHONY: run
 run: postgres ## Run the whole platform in one process; ARGS='--flag' passes flags on.
-	go run ./services/engy up $(ARGS)
+	go build -o bin/engy ./services/engy && bin/engy up $(ARGS)
 
 .PHONY: test
 test: ## Run all tests of all modules; TESTFLAGS='-run X -v' narrows them.

@@ -98,7 +98,13 @@ func (b *Bus) dial(name string) (*nats.Conn, error) {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectBufSize(reconnectBytesMax),
-		nats.ReconnectHandler(func(*nats.Conn) { b.reconnects.Add(1) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			b.reconnects.Add(1)
+			if nc == b.nc {
+				// A server that was started anew has lost what was in memory.
+				b.retries.Go(b.redeclare)
+			}
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
 			b.log.Warn("bus error", "error", err, "slow", s != nil && errors.Is(err, nats.ErrSlowConsumer))
 		}),

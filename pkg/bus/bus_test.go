@@ -50,12 +50,7 @@ func (o *owner) Take(_ string, f bus.Frame, booked func()) bool {
 	return !o.refuse[f.Job]
 }
 
-func (o *owner) Wants(_ string, r bus.Running) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	_, ok := o.bodies[r.Job]
-	return ok
-}
+func (o *owner) Alive(string, []bus.Running) []bus.Running { return nil }
 
 // serve runs an owner for the test's life.
 func serve(t *testing.T, b *bus.Bus, name string, o *owner) context.CancelFunc {
@@ -250,7 +245,8 @@ func TestADeadOwnerIsKnownAtOnce(t *testing.T) {
 	require.True(t, bus.Vanished(err), "claim: %v", err)
 	_, err = b.StillWanted(t.Context(), "edge-1", "w1", nil)
 	require.True(t, bus.Vanished(err), "alive: %v", err)
-	require.True(t, bus.Vanished(b.Probe(t.Context(), "w1")))
+	_, err = b.Probe(t.Context(), "edge-1", "w1")
+	require.True(t, bus.Vanished(err))
 	s, err := b.Stream(ticket("j1"), "w1", 1)
 	require.NoError(t, err)
 	defer s.Close()

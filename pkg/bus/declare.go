@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -94,6 +95,26 @@ func (b *Bus) declare(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// redeclare creates again what is missing, with a bound on its tries.
+func (b *Bus) redeclare() {
+	for range factTries {
+		ctx, cancel := context.WithTimeout(b.life, publishTimeout)
+		err := b.declare(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		b.log.Warn("streams not declared, trying again", "error", err)
+		t := time.NewTimer(factPause)
+		select {
+		case <-t.C:
+		case <-b.closing:
+			t.Stop()
+			return
+		}
+	}
 }
 
 // declareStream creates what is missing and leaves what is there, so that an

@@ -184,11 +184,17 @@ func (s *Stream) Finish(ctx context.Context, events []llm.Event, end End) (wante
 	if err != nil {
 		return false, err
 	}
-	msg, err := s.box.b.nc.RequestWithContext(ctx, s.box.subject, raw)
-	if err != nil {
+	for try := 1; ; try++ {
+		msg, err := s.box.b.nc.RequestWithContext(ctx, s.box.subject, raw)
+		switch {
+		case err == nil:
+			return string(msg.Data) == booked, nil
+		case try < finishTries && Vanished(err) && rest(ctx, finishPause):
+			// An owner that has just reconnected hears it a little later.
+			continue
+		}
 		return false, fmt.Errorf("finish %s: %w", s.job, translate(err))
 	}
-	return string(msg.Data) == booked, nil
 }
 
 // booked and gone are the owner's words on the end of an attempt.
@@ -250,14 +256,7 @@ func (b *Bus) alive(m *nats.Msg, o Owner) {
 	if Unmarshal(m.Data, &a) != nil {
 		return
 	}
-	worker := sender(m.Subject)
-	var answer AliveAnswer
-	for _, r := range a.Jobs {
-		if !o.Wants(worker, r) {
-			answer.Gone = append(answer.Gone, r)
-		}
-	}
-	raw, err := Marshal(answer)
+	raw, err := Marshal(AliveAnswer{Gone: o.Alive(sender(m.Subject), a.Jobs)})
 	if err == nil {
 		err = m.Respond(raw)
 	}
@@ -283,9 +282,10 @@ func (b *Bus) Cancel(worker string, r Running) error {
 	return nil
 }
 
-// Cancels hands what is to be stopped to stop, and answers probes, until ctx
-// ends. Ready is called once both are subscribed.
-func (b *Bus) Cancels(ctx context.Context, worker string, stop func(Running), ready func()) error {
+// Cancels hands what is to be stopped to stop, and answers the probes of owners
+// with what running gives for them, until ctx ends. Ready is called once both
+// are subscribed.
+func (b *Bus) Cancels(ctx context.Context, worker string, stop func(Running), running func(owner string) []Running, ready func()) error {
 	cancels, err := subject(cancelPrefix, worker)
 	if err != nil {
 		return err
@@ -302,7 +302,11 @@ func (b *Bus) Cancels(ctx context.Context, worker string, stop func(Running), re
 			}
 		},
 		probes: func(m *nats.Msg) {
-			if err := m.Respond(nil); err != nil {
+			raw, err := Marshal(Alive{Jobs: running(string(m.Data))})
+			if err == nil {
+				err = m.Respond(raw)
+			}
+			if err != nil {
 				b.log.Warn("probe not answered", "error", err)
 			}
 		},
@@ -322,16 +326,21 @@ func (b *Bus) Cancels(ctx context.Context, worker string, stop func(Running), re
 	return nil
 }
 
-// Probe asks whether a worker's process answers, within the life of ctx. An
-// error of which Vanished is true means that it is dead; a timeout, that it
-// hangs.
-func (b *Bus) Probe(ctx context.Context, worker string) error {
+// Probe asks a worker which attempts of an owner it runs, within the life of
+// ctx. An error of which Vanished is true means that it is dead; a timeout, that
+// it hangs.
+func (b *Bus) Probe(ctx context.Context, owner, worker string) ([]Running, error) {
 	subj, err := subject(probePrefix, worker)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := b.nc.RequestWithContext(ctx, subj, nil); err != nil {
-		return fmt.Errorf("probe %s: %w", worker, translate(err))
+	msg, err := b.nc.RequestWithContext(ctx, subj, []byte(owner))
+	if err != nil {
+		return nil, fmt.Errorf("probe %s: %w", worker, translate(err))
 	}
-	return nil
+	var a Alive
+	if err := Unmarshal(msg.Data, &a); err != nil {
+		return nil, fmt.Errorf("probe %s: %w", worker, err)
+	}
+	return a.Jobs, nil
 }

@@ -145,8 +145,22 @@ func (b *Bus) remove(ctx context.Context, bucket, key string) error {
 }
 
 // watch follows a bucket until ctx ends. The library's watcher resumes by
-// itself after a lost connection.
+// itself after a lost connection; when the bucket itself was lost with its
+// server, the watch is opened anew, and hands everything over again.
 func (b *Bus) watch(ctx context.Context, bucket string, ready func(), each func(jetstream.KeyValueEntry) error) error {
+	for {
+		err := b.follow(ctx, bucket, ready, each)
+		if ctx.Err() != nil {
+			return nil
+		}
+		b.log.Warn("watch opened anew", "bucket", bucket, "error", err)
+		if !rest(ctx, reconnectWait) {
+			return nil
+		}
+	}
+}
+
+func (b *Bus) follow(ctx context.Context, bucket string, ready func(), each func(jetstream.KeyValueEntry) error) error {
 	kv, err := b.bucket(ctx, bucket)
 	if err != nil {
 		return err

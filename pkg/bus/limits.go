@@ -54,6 +54,8 @@ const (
 	pullBatchMax = 1024
 
 	askTimeout     = 5 * time.Second
+	finishTries    = 5
+	finishPause    = 500 * time.Millisecond
 	factTries      = 20
 	factPause      = 500 * time.Millisecond
 	factPull       = 10 * time.Second

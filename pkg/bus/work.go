@@ -105,8 +105,9 @@ type Owner interface {
 	// with an end comes with booked, which is called once when nothing that the
 	// worker knows is needed any more: its usage is stored, or there is none.
 	Take(worker string, f Frame, booked func()) bool
-	// Wants tells whether an attempt is still wanted from that worker.
-	Wants(worker string, r Running) bool
+	// Alive hears which of the owner's attempts a worker runs, all of them, and
+	// tells which are not wanted.
+	Alive(worker string, running []Running) (gone []Running)
 }
 
 // Own answers for an owner under the given name until ctx ends. Ready is called

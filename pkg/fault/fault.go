@@ -14,25 +14,26 @@ import (
 type Code string
 
 const (
-	Invalid      Code = "invalid"      // the request is malformed or breaks a rule
-	Unauthorized Code = "unauthorized" // key missing, unknown or revoked
-	Forbidden    Code = "forbidden"    // the key is good but may not do this
-	NoFunds      Code = "no_funds"     // balance or spending limit does not cover the hold
-	NotFound     Code = "not_found"    // no such route, model or thing, or nobody serves it
-	TooLarge     Code = "too_large"    // body, media bytes or media count over the limit
-	Busy         Code = "busy"         // capacity or concurrency is used up; retry later
-	NoWorker     Code = "no_worker"    // live workers exist, none meets the requirements
-	Engine       Code = "engine"       // the worker or its engine failed
-	Timeout      Code = "timeout"      // the worker or its engine did not answer in time
-	Canceled     Code = "canceled"     // the client left
-	Unavailable  Code = "unavailable"  // a part of the platform cannot be reached
-	Internal     Code = "internal"     // our own mistake
+	Invalid      Code = "invalid"        // the request is malformed or breaks a rule
+	Unauthorized Code = "unauthorized"   // key missing, unknown or revoked
+	Forbidden    Code = "forbidden"      // the key is good but may not do this
+	NoFunds      Code = "no_funds"       // balance or spending limit does not cover the hold
+	NotFound     Code = "not_found"      // no such route, model or thing, or nobody serves it
+	TooLarge     Code = "too_large"      // body, media bytes or media count over the limit
+	HeadTooLarge Code = "head_too_large" // request line and headers over the limit
+	Busy         Code = "busy"           // capacity or concurrency is used up; retry later
+	NoWorker     Code = "no_worker"      // live workers exist, none meets the requirements
+	Engine       Code = "engine"         // the worker or its engine failed
+	Timeout      Code = "timeout"        // the worker or its engine did not answer in time
+	Canceled     Code = "canceled"       // the client left
+	Unavailable  Code = "unavailable"    // a part of the platform cannot be reached
+	Internal     Code = "internal"       // our own mistake
 )
 
 // Codes lists every code, for tests that must cover them all.
 func Codes() []Code {
 	return []Code{
-		Invalid, Unauthorized, Forbidden, NoFunds, NotFound, TooLarge, Busy,
+		Invalid, Unauthorized, Forbidden, NoFunds, NotFound, TooLarge, HeadTooLarge, Busy,
 		NoWorker, Engine, Timeout, Canceled, Unavailable, Internal,
 	}
 }

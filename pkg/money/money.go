@@ -83,7 +83,7 @@ func (r Rate) PerToken() string {
 func ParseUSD(s string) (Micro, error) {
 	whole, frac, _ := strings.Cut(s, ".")
 	if whole == "" || len(frac) > 6 || strings.Trim(whole+frac, "0123456789") != "" {
-		return 0, fmt.Errorf("%q is not an amount in US dollars: %w", s, ErrRange)
+		return 0, fmt.Errorf("%q is not an amount in US dollars, such as 12.50", s)
 	}
 	n, err := strconv.ParseInt(whole+frac+strings.Repeat("0", 6-len(frac)), 10, 64)
 	if err != nil {

@@ -58,7 +58,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	}
 	e := &edge{cfg: cfg, bus: d.Bus, log: d.Log, catalog: d.Catalog, rates: d.Rates, keys: auth.New(), fleet: fleet.New(time.Now)}
 	e.desk = offer.New(bus.NewID(), d.Bus, offer.Config{
-		ClaimWait: cfg.ClaimWait, Again: OfferAgain, Quiet: WorkerQuiet, ProbeWait: ProbeWait,
+		ClaimWait: cfg.ClaimWait, Again: OfferAgain, Quiet: WorkerQuiet, ProbeWait: ProbeWait, Forgotten: AttemptForgotten,
 		Attempts: AttemptsMax, QueueBytes: ClientQueueBytes, AnswerBytes: AnswerBytesMax,
 	}, e.fleet.End, e.fleet.Ended, d.Log)
 	e.admission = admit.Config{
@@ -91,7 +91,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 		KeepAlive: cfg.KeepAlive, WriteWait: WriteWait, Grace: cfg.Grace, RequestsMax: RequestsMax,
 	}, httpapi.Deps{
 		Codecs: codec.Text(), Fallback: codec.Fallback(), Check: e.keys.Check, Open: e.open,
-		Models: e.models, NewID: newID, Healthy: e.bus.Connected, Log: d.Log, Ready: d.Ready,
+		Models: e.models, Model: e.model, NewID: newID, Healthy: e.bus.Connected, Log: d.Log, Ready: d.Ready,
 	})
 	if err != nil {
 		return err
@@ -158,6 +158,17 @@ func (e *edge) models() []openai.Model {
 		})
 	}
 	return rows
+}
+
+// model finds a model that is served now.
+func (e *edge) model(spelling string) (openai.Model, bool) {
+	id := admit.BareModel(spelling)
+	for _, m := range e.models() {
+		if m.ID == id {
+			return m, true
+		}
+	}
+	return openai.Model{}, false
 }
 
 // ordered lists modalities in the catalogue's order.

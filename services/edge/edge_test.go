@@ -174,7 +174,7 @@ func (w *world) worker(id string) {
 			if stop := w.stops[r.Job]; stop != nil {
 				stop()
 			}
-		}, func() {})
+		}, func(string) []bus.Running { return w.runs() }, func() {})
 	})
 	w.run(func(ctx context.Context) error {
 		defer jobs.Wait()
@@ -183,6 +183,16 @@ func (w *world) worker(id string) {
 			jobs.Go(func() { w.job(ctx, id, d) })
 		})
 	})
+}
+
+// runs says that every job that was begun still runs.
+func (w *world) runs() (list []bus.Running) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for job := range w.stops {
+		list = append(list, bus.Running{Job: job, Attempt: 1})
+	}
+	return list
 }
 
 func (w *world) job(ctx context.Context, id string, d *bus.Delivery) {

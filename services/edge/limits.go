@@ -33,6 +33,10 @@ const (
 	WorkerQuiet = 250 * time.Millisecond
 	ProbeWait   = 2 * time.Second
 
+	// AttemptForgotten is how long after its grant a worker must own up to an
+	// attempt: longer than a large body travels.
+	AttemptForgotten = 10 * time.Second
+
 	// RequestsMax bounds the requests under way in one edge.
 	RequestsMax = 50_000
 )

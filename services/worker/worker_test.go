@@ -179,11 +179,15 @@ func (w *world) Take(_ string, f bus.Frame, booked func()) bool {
 	return true
 }
 
-func (w *world) Wants(_ string, r bus.Running) bool {
+func (w *world) Alive(_ string, running []bus.Running) (gone []bus.Running) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, ok := w.bodies[r.Job]
-	return ok
+	for _, r := range running {
+		if _, ok := w.bodies[r.Job]; !ok {
+			gone = append(gone, r)
+		}
+	}
+	return gone
 }
 
 func (w *world) offer(job string, offer int) {

@@ -14,6 +14,8 @@ const (
 	// reset instead of the answer.
 	lingerBytes = 256 << 20
 	lingerTime  = 10 * time.Second
+	// writeBufferBytes is the socket's.
+	writeBufferBytes = 256 << 10
 )
 
 // listener gives connections that can linger, and whose writes may each block
@@ -30,6 +32,12 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if tcp, ok := c.(*net.TCPConn); ok {
+		// A small buffer bounds what a client that reads slowly holds here, and
+		// lets the kernel ask for more often enough.
+		if err := tcp.SetWriteBuffer(writeBufferBytes); err != nil {
+			_ = tcp.Close()
+			return l.Accept()
+		}
 		return &conn{TCPConn: tcp, wait: l.wait}, nil
 	}
 	return c, nil

@@ -120,6 +120,9 @@ func (f *framing) grow(part []byte) error {
 func (f *framing) ended(line []byte) error {
 	switch f.state {
 	case inRequestLine:
+		if !knownMethod(line) {
+			return errFraming
+		}
 		f.state = inHeaders
 	case inHeaders:
 		if len(line) > 0 {
@@ -140,6 +143,17 @@ func (f *framing) ended(line []byte) error {
 	case betweenRequests, inBody, inChunk:
 	}
 	return nil
+}
+
+// knownMethod looks at the beginning of a request line. The framework answers
+// others in words of its own.
+func knownMethod(line []byte) bool {
+	method, _, _ := bytes.Cut(line, []byte(" "))
+	switch string(method) {
+	case "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT":
+		return true
+	}
+	return false
 }
 
 func (f *framing) header(line []byte) error {

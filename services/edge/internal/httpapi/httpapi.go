@@ -12,10 +12,12 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/fault"
@@ -74,8 +76,9 @@ type Deps struct {
 	Check func(secret string) (bus.Principal, error)
 	// Open admits a call and starts it.
 	Open func(ctx context.Context, call Call) (Answer, error)
-	// Models lists what is served now.
+	// Models lists what is served now; Model finds one of them by any spelling.
 	Models func() []openai.Model
+	Model  func(spelling string) (openai.Model, bool)
 	NewID  func() string
 	// Healthy tells whether the server could serve.
 	Healthy func() bool
@@ -88,7 +91,9 @@ const (
 	// readTimeout bounds how long a request may take to arrive whole.
 	readTimeout = 2 * time.Minute
 	stopWait    = 5 * time.Second
-	unaryWait   = time.Minute
+	// strangerBytesMax bounds the body of a request without a good key.
+	strangerBytesMax = 4 << 10
+	unaryWait        = time.Minute
 )
 
 // Server serves the API. Use New.
@@ -101,6 +106,9 @@ type Server struct {
 	cut      context.CancelCauseFunc
 	open     atomic.Int64
 	draining atomic.Bool
+	// strangers holds why a head's key was refused. The framework empties the
+	// head before it tells that a body was too large, but keeps its address.
+	strangers sync.Map
 }
 
 // New prepares a server.
@@ -124,9 +132,21 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	})
 	s.app.Server().CloseOnShutdown = true
 	s.app.Server().SecureErrorLogMessage = true
+	s.app.Server().HeaderReceived = s.headReceived
 	s.app.Server().Logger = quiet{deps.Log}
 	s.routes()
 	return s, nil
+}
+
+// headReceived bounds the body before any of it is read: one that comes without
+// a good key is not read at all. The refusal follows in fail, as an answer.
+func (s *Server) headReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	if _, err := s.deps.Check(secret(h)); err != nil {
+		s.strangers.Store(h, err)
+		return fasthttp.RequestConfig{MaxRequestBodySize: strangerBytesMax}
+	}
+	s.strangers.Delete(h)
+	return fasthttp.RequestConfig{MaxRequestBodySize: s.cfg.BodyBytesMax}
 }
 
 // quiet keeps the framework's own messages, which may quote requests, out of
@@ -208,11 +228,17 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		err = fault.New(fault.NotFound, "no such route")
 	case fiber.StatusMethodNotAllowed:
 		err = fault.New(fault.NotFound, "this route does not take the method")
+		status = fiber.StatusNotFound
 	case fiber.StatusRequestEntityTooLarge:
-		err = fault.New(fault.TooLarge, fmt.Sprintf("the body is larger than the limit of %d bytes", s.cfg.BodyBytesMax))
 		linger(c.Context().Conn())
+		if refused, ok := s.strangers.LoadAndDelete(&c.Request().Header); ok {
+			err, status = refused.(error), 0
+			c.Set(fiber.HeaderConnection, "close")
+			break
+		}
+		err = fault.New(fault.TooLarge, fmt.Sprintf("the body is larger than the limit of %d bytes", s.cfg.BodyBytesMax))
 	case fiber.StatusRequestHeaderFieldsTooLarge:
-		err = fault.New(fault.TooLarge, "the headers are too large")
+		err = fault.New(fault.HeadTooLarge, "the headers are too large")
 		linger(c.Context().Conn())
 	case 0:
 		if fault.Of(err).Code == fault.Internal {
@@ -222,14 +248,9 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		err = fault.New(fault.Invalid, "the request cannot be read")
 	}
 	code, body := s.deps.Fallback.Error(err, id)
-	if status != 0 {
-		// Statuses that only HTTP itself has, such as 405 and 431.
-		code = status
+	if status != 0 && status != fiber.StatusNotFound {
+		c.Set(fiber.HeaderConnection, "close")
 	}
-	if status == 0 || status == fiber.StatusNotFound || status == fiber.StatusMethodNotAllowed {
-		return send(c, code, body)
-	}
-	c.Set(fiber.HeaderConnection, "close")
 	return send(c, code, body)
 }
 

@@ -94,6 +94,9 @@ func start(t *testing.T, o open) (addr string, stop func() error) {
 		},
 		Open:   o,
 		Models: func() []openai.Model { return []openai.Model{{ID: "glm-5.2", Object: "model"}} },
+		Model: func(spelling string) (openai.Model, bool) {
+			return openai.Model{ID: "glm-5.2"}, strings.HasSuffix(spelling, "glm-5.2")
+		},
 		NewID: func() string {
 			mu.Lock()
 			defer mu.Unlock()
@@ -296,6 +299,25 @@ func TestPipelinedRequestsAreAllAnswered(t *testing.T) {
 	// A kept connection's bad request is refused like a first one.
 	got = raw(t, addr, one+strings.Replace(one, "Host: x", "Host : x", 1))
 	require.Equal(t, 1, strings.Count(got, "HTTP/1.1 200 OK"), got)
+}
+
+func TestABodyWithoutAKeyIsNotRead(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, good)
+	for _, expect := range []string{"", "Expect: 100-continue\r\n"} {
+		got := raw(t, addr, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"+expect+"Content-Length: 1000000\r\n\r\n{")
+		require.Contains(t, got, "HTTP/1.1 401 ")
+		require.Contains(t, got, "authentication_error")
+	}
+}
+
+func TestAnUnknownMethodGetsAnErrorOfOurs(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, good)
+	got := raw(t, addr, "FROB /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.True(t, strings.HasPrefix(got, "HTTP/1.1 400 "), got)
+	require.Contains(t, got, "X-Engy-Request-Id")
+	require.Contains(t, got, `"error"`)
 }
 
 func TestTheCallersIDIsNeverOurs(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/fault"
@@ -44,29 +45,23 @@ func (s *Server) model(c *fiber.Ctx) error {
 	if err != nil {
 		return fault.New(fault.NotFound, "no such model")
 	}
-	id := asked
-	if _, bare, ok := strings.Cut(asked, "/"); ok {
-		id = bare
+	m, ok := s.deps.Model(asked)
+	if !ok {
+		return fault.New(fault.NotFound, "no such model")
 	}
-	for _, m := range s.deps.Models() {
-		if m.ID == id {
-			body, err := openai.One(m)
-			if err != nil {
-				return err
-			}
-			return send(c, fiber.StatusOK, body)
-		}
+	body, err := openai.One(m)
+	if err != nil {
+		return err
 	}
-	return fault.New(fault.NotFound, "no such model")
+	return send(c, fiber.StatusOK, body)
 }
 
 // secret reads the key of a request.
-func secret(c *fiber.Ctx) string {
-	scheme, key, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
+func secret(h *fasthttp.RequestHeader) string {
+	scheme, key, _ := strings.Cut(string(h.Peek(fiber.HeaderAuthorization)), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""
 	}
-	// The check hashes it at once; a copy would live longer than needed.
 	return strings.TrimSpace(key)
 }
 
@@ -89,7 +84,7 @@ func (s *Server) text(c *fiber.Ctx, cd codec.Codec, route string) (err error) {
 		return x.refuse(c, fault.New(fault.Busy, "too many requests are under way"))
 	}
 	x.counted = true
-	principal, err := s.deps.Check(secret(c))
+	principal, err := s.deps.Check(secret(&c.Request().Header))
 	if err != nil {
 		return x.refuse(c, err)
 	}

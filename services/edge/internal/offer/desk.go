@@ -22,7 +22,7 @@ import (
 type Bus interface {
 	Offer(t bus.Ticket) (*bus.Offered, error)
 	Cancel(worker string, r bus.Running) error
-	Probe(ctx context.Context, worker string) error
+	Probe(ctx context.Context, owner, worker string) ([]bus.Running, error)
 }
 
 // Config holds the desk's bounds. All must be positive.
@@ -33,6 +33,9 @@ type Config struct {
 	// Quiet is how long a worker may be silent before it is probed; ProbeWait
 	// is how long a probe may take before the worker counts as hung.
 	Quiet, ProbeWait time.Duration
+	// Forgotten is how long after its grant an attempt must be among those that
+	// its worker says it runs.
+	Forgotten time.Duration
 	// Attempts bounds the grants of one job.
 	Attempts int
 	// QueueBytes bounds what waits for a streaming client, AnswerBytes a whole
@@ -118,11 +121,28 @@ func (d *Desk) Take(worker string, f bus.Frame, booked func()) bool {
 	return j != nil && j.take(worker, f, booked)
 }
 
-// Wants tells whether an attempt is still wanted. It implements bus.Owner.
-func (d *Desk) Wants(worker string, r bus.Running) bool {
+// Alive hears what a worker runs. It implements bus.Owner.
+func (d *Desk) Alive(worker string, running []bus.Running) (gone []bus.Running) {
 	d.alive(worker)
-	j := d.job(r.Job)
-	return j != nil && j.wants(worker, r.Attempt)
+	for _, r := range running {
+		if j := d.job(r.Job); j == nil || !j.wants(worker, r.Attempt) {
+			gone = append(gone, r)
+		}
+	}
+	d.forgotten(worker, running)
+	return gone
+}
+
+// forgotten takes from a worker the attempts that it does not run any more,
+// though it lives: their end was lost on its way.
+func (d *Desk) forgotten(worker string, running []bus.Running) {
+	runs := make(map[string]int, len(running))
+	for _, r := range running {
+		runs[r.Job] = r.Attempt
+	}
+	for _, j := range d.open() {
+		j.forgotten(worker, runs, d.cfg.Forgotten)
+	}
 }
 
 // alive notes a sign of life.
@@ -187,10 +207,11 @@ func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 	asked := time.Now()
 	bound, cancel := context.WithTimeout(ctx, d.cfg.ProbeWait)
 	defer cancel()
-	err := d.bus.Probe(bound, worker)
+	running, err := d.bus.Probe(bound, d.name, worker)
 	switch {
 	case err == nil:
 		w.seen.Store(time.Now().UnixNano())
+		d.forgotten(worker, running)
 		return
 	case ctx.Err() != nil, time.Unix(0, w.seen.Load()).After(asked):
 		return
@@ -205,13 +226,17 @@ func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 
 // Lost takes all jobs away from a worker.
 func (d *Desk) Lost(worker string) {
+	for _, j := range d.open() {
+		j.lost(worker)
+	}
+}
+
+func (d *Desk) open() []*Job {
 	d.mu.RLock()
-	var jobs []*Job
+	defer d.mu.RUnlock()
+	jobs := make([]*Job, 0, len(d.jobs))
 	for _, j := range d.jobs {
 		jobs = append(jobs, j)
 	}
-	d.mu.RUnlock()
-	for _, j := range jobs {
-		j.lost(worker)
-	}
+	return jobs
 }

@@ -30,15 +30,16 @@ type Job struct {
 	d     *Desk
 	order Order
 	wake  chan struct{} // capacity 1: something changed
-	start time.Time
-	timer *time.Timer // of Next
+	waits time.Time     // since when nobody has the job
+	timer *time.Timer   // of Next
 
 	mu      sync.Mutex
 	offers  int
 	offered *bus.Offered
 	asked   time.Time // when the newest offer was made
 	attempt int
-	worker  string // who has the attempt, empty when nobody
+	worker  string    // who has the attempt, empty when nobody
+	since   time.Time // when it was granted
 	seq     int
 	queue   []llm.Event
 	bytes   int
@@ -54,7 +55,7 @@ type Job struct {
 
 // Place puts a job on the desk and offers it. Close must follow.
 func (d *Desk) Place(o Order) (*Job, error) {
-	j := &Job{d: d, order: o, wake: make(chan struct{}, 1), start: time.Now()}
+	j := &Job{d: d, order: o, wake: make(chan struct{}, 1), waits: time.Now()}
 	d.mu.Lock()
 	d.jobs[o.Ticket.Job] = j
 	d.mu.Unlock()
@@ -102,7 +103,7 @@ func (j *Job) grant(worker string) (bus.Grant, []byte) {
 		return bus.Grant{Verdict: bus.Barred}, nil
 	}
 	j.attempt++
-	j.worker, j.seq = worker, 0
+	j.worker, j.seq, j.since = worker, 0, time.Now()
 	j.d.engage(worker)
 	return bus.Grant{Verdict: bus.Granted, Attempt: j.attempt}, j.order.Body
 }
@@ -205,6 +206,16 @@ func (j *Job) lost(worker string) {
 	j.give(fault.Engine, "the worker was lost")
 }
 
+// forgotten is called with the attempts that a worker says it runs.
+func (j *Job) forgotten(worker string, runs map[string]int, after time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed || j.worker != worker || j.end != nil || time.Since(j.since) < after || runs[j.order.Ticket.Job] == j.attempt {
+		return
+	}
+	j.give(fault.Engine, "the worker lost the job")
+}
+
 // give ends the attempt that is under way: another worker gets the job when
 // that is possible, else it fails. The lock is held.
 func (j *Job) give(code fault.Code, message string) {
@@ -227,7 +238,7 @@ func (j *Job) retry(worker string) bool {
 		return false
 	}
 	j.stop()
-	j.tried = tried
+	j.tried, j.waits = tried, time.Now()
 	j.queue, j.bytes, j.seq = nil, 0, 0
 	if err := j.offer(other, region); err != nil {
 		j.d.log.Warn("job not offered again", "job", j.order.Ticket.Job, "error", err)
@@ -356,7 +367,7 @@ func (j *Job) tick() {
 	case !now.Before(j.order.Ticket.Deadline):
 		j.fail(fault.Timeout, "the request took too long")
 	case j.worker != "" || j.end != nil || j.failure != nil:
-	case now.Sub(j.start) >= j.d.cfg.ClaimWait && now.Sub(j.asked) >= j.d.cfg.Again:
+	case now.Sub(j.waits) >= j.d.cfg.ClaimWait:
 		if len(j.tried) > 0 {
 			j.fail(fault.Engine, "the worker was lost and no other took over")
 			return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func newWorld(t *testing.T, change func(*offer.Config)) *world {
 	w := &world{t: t, bus: bustest.New(t), dead: map[string]bool{}}
 	cfg := offer.Config{
 		ClaimWait: 2 * time.Second, Again: 300 * time.Millisecond, Quiet: 100 * time.Millisecond, ProbeWait: time.Second,
-		Attempts: 3, QueueBytes: 1 << 20, AnswerBytes: 4 << 20,
+		Attempts: 3, Forgotten: 500 * time.Millisecond, QueueBytes: 1 << 20, AnswerBytes: 4 << 20,
 	}
 	if change != nil {
 		change(&cfg)
@@ -80,6 +81,15 @@ type hand struct {
 	tickets chan *bus.Delivery
 	stops   chan bus.Running
 	die     func()
+	runs    atomic.Pointer[[]bus.Running]
+}
+
+// running is what the worker says that it runs.
+func (h *hand) running(string) []bus.Running {
+	if r := h.runs.Load(); r != nil {
+		return *r
+	}
+	return nil
 }
 
 func (w *world) worker(id string, shared bool) *hand {
@@ -87,7 +97,7 @@ func (w *world) worker(id string, shared bool) *hand {
 	h := &hand{w: w, id: id, tickets: make(chan *bus.Delivery, 10), stops: make(chan bus.Running, 10)}
 	ready := make(chan struct{})
 	h.die = w.run(func(ctx context.Context) error {
-		return w.bus.Cancels(ctx, id, func(r bus.Running) { h.stops <- r }, func() { close(ready) })
+		return w.bus.Cancels(ctx, id, func(r bus.Running) { h.stops <- r }, h.running, func() { close(ready) })
 	})
 	<-ready
 	pull := func(q bus.Queue) {
@@ -123,6 +133,7 @@ func (h *hand) claim() *attempt {
 	require.Equal(h.w.t, bus.Granted, verdict)
 	s, err := h.w.bus.Stream(t, h.id, work.Attempt)
 	require.NoError(h.w.t, err)
+	h.runs.Store(&[]bus.Running{{Job: t.Job, Attempt: work.Attempt}})
 	return &attempt{h: h, s: s, body: string(work.Body)}
 }
 
@@ -258,6 +269,32 @@ func TestAnotherWorkerTakesOverBeforeTheFirstByte(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			require.True(t, w.dead["w1"])
+		})
+	}
+}
+
+func TestAnEndThatWasLostIsNoticed(t *testing.T) {
+	t.Parallel()
+	for name, tell := range map[string]func(w *world, h *hand){
+		"by a probe": func(_ *world, h *hand) { h.runs.Store(nil) },
+		"by a worker's own word": func(w *world, h *hand) {
+			h.runs.Store(nil)
+			other := []bus.Running{{Job: "ff", Attempt: 1}}
+			require.Eventually(w.t, func() bool {
+				gone, err := w.bus.StillWanted(w.t.Context(), "edge-1", h.id, other)
+				return err == nil && len(gone) == 1 && w.desk.Count() == 1 && len(h.stops) > 0
+			}, patience, 50*time.Millisecond)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			h := w.worker("w1", true)
+			j := w.place(false)
+			h.claim()
+			tell(w, h)
+			_, last := w.all(j)
+			require.Equal(t, fault.Engine, last.Fault.Code)
 		})
 	}
 }

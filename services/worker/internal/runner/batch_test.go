@@ -22,7 +22,9 @@ type owner struct {
 
 func (o *owner) Grant(bus.Claim) (bus.Grant, []byte) { return bus.Grant{}, nil }
 func (o *owner) Body(bus.Claim) []byte               { return nil }
-func (o *owner) Wants(string, bus.Running) bool      { return true }
+func (o *owner) Alive(string, []bus.Running) []bus.Running {
+	return nil
+}
 
 func (o *owner) Take(_ string, f bus.Frame, _ func()) bool {
 	o.mu.Lock()

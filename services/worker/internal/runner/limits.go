@@ -18,8 +18,11 @@ const (
 	// joinBytes is where a joined text is closed: joining copies it each time.
 	joinBytes = 256
 
-	aliveEvery  = time.Second
-	aliveWait   = 2500 * time.Millisecond
+	aliveEvery = time.Second
+	aliveWait  = 2500 * time.Millisecond
+	// silencesMax is how many questions in a row must find nobody before an owner
+	// is dead.
+	silencesMax = 2
 	fullPause   = 50 * time.Millisecond
 	claimPause  = 250 * time.Millisecond
 	barredPause = time.Second

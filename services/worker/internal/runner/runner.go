@@ -60,8 +60,11 @@ type Runner struct {
 	mu      sync.Mutex
 	running map[string]*run
 	used    int
-	wakes   []chan struct{}
+	wakes   []chan struct{} // one a queue
 	stopped bool
+	// silent counts how often in a row an owner could not be found: one that has
+	// just reconnected is not dead.
+	silent map[string]int
 }
 
 // Causes of the end of a job that did not come from its engine.
@@ -74,10 +77,14 @@ var (
 
 // New prepares a runner.
 func New(cfg Config, b *bus.Bus, e engine.Engine, log *slog.Logger) *Runner {
-	return &Runner{
+	r := &Runner{
 		cfg: cfg, bus: b, engine: e, log: log,
-		bytes: semaphore.NewWeighted(claimBytesMax), running: map[string]*run{},
+		bytes: semaphore.NewWeighted(claimBytesMax), running: map[string]*run{}, silent: map[string]int{},
 	}
+	for range r.queues() {
+		r.wakes = append(r.wakes, make(chan struct{}, 1))
+	}
+	return r
 }
 
 // Run serves until ctx ends, then drains: pulls nothing more, leaves the fleet,
@@ -93,7 +100,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	pulling, halt := context.WithCancel(ctx)
 	defer halt()
 	ready := make(chan struct{})
-	group.Go(func() error { return r.bus.Cancels(back, r.cfg.Worker, r.cancel, func() { close(ready) }) })
+	group.Go(func() error { return r.bus.Cancels(back, r.cfg.Worker, r.cancel, r.runs, func() { close(ready) }) })
 	group.Go(func() error { return r.every(back, aliveEvery, r.alive) })
 	group.Go(func() error { return r.every(back, bus.ProgressEvery, r.progress) })
 	group.Go(func() error {
@@ -104,10 +111,8 @@ func (r *Runner) Run(ctx context.Context) error {
 			return nil
 		}
 		pull, pulling := errgroup.WithContext(pulling)
-		for _, q := range r.queues() {
-			wake := make(chan struct{}, 1)
-			r.wakes = append(r.wakes, wake)
-			pull.Go(func() error { return r.bus.Pull(pulling, q, r.free, wake, r.take) })
+		for i, q := range r.queues() {
+			pull.Go(func() error { return r.bus.Pull(pulling, q, r.free, r.wakes[i], r.take) })
 		}
 		pull.Go(func() error { return r.every(pulling, bus.HeartbeatEvery, r.beat) })
 		pull.Go(func() error { <-back.Done(); halt(); return nil })
@@ -245,19 +250,47 @@ func (r *Runner) alive(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, aliveWait)
 			defer cancel()
 			gone, err := r.bus.StillWanted(ctx, owner, r.cfg.Worker, jobs)
-			if bus.Vanished(err) {
+			for _, w := range gone {
+				r.cancel(w)
+			}
+			if r.missed(owner, bus.Vanished(err)) {
 				r.log.Warn("owner died", "owner", owner, "jobs", len(jobs))
 				for _, w := range jobs {
 					r.orphan(w)
 				}
-				return
-			}
-			for _, w := range gone {
-				r.cancel(w)
 			}
 		})
 	}
 	asks.Wait()
+}
+
+// missed counts a silence of an owner, and tells whether it is dead.
+func (r *Runner) missed(owner string, silent bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !silent {
+		delete(r.silent, owner)
+		return false
+	}
+	r.silent[owner]++
+	dead := r.silent[owner] >= silencesMax
+	if dead {
+		delete(r.silent, owner)
+	}
+	return dead
+}
+
+// runs lists the attempts of an owner that run here.
+func (r *Runner) runs(owner string) []bus.Running {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []bus.Running
+	for job, j := range r.running {
+		if j.ticket.Owner == owner {
+			list = append(list, bus.Running{Job: job, Attempt: j.attempt})
+		}
+	}
+	return list
 }
 
 func (r *Runner) orphan(w bus.Running) {

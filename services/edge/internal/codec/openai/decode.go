@@ -23,11 +23,11 @@ import (
 const (
 	chatRoute = "POST /v1/chat/completions"
 
-	itemsMax        = 20_000
-	toolsMax        = 1_024
-	topLogprobsMax  = 30
-	modelBytesMax   = 256
-	toolNameMaxSize = 256
+	itemsMax       = 20_000
+	toolsMax       = 1_024
+	topLogprobsMax = 30
+	modelBytesMax  = 256
+	toolNameMax    = 256
 	// depthMax bounds how deep values may nest.
 	depthMax = 1_000
 	// nameShown is how much of such a name an error shows, in bytes.
@@ -443,8 +443,8 @@ func (m *message) thoughts() string {
 }
 
 func (c toolCall) internal() (llm.Call, error) {
-	if c.Function.Name == "" || len(c.Function.Name) > toolNameMaxSize {
-		return llm.Call{}, fault.At("messages", "a tool call has no name")
+	if c.Function.Name == "" || len(c.Function.Name) > toolNameMax {
+		return llm.Call{}, fault.At("messages", "a tool call's name must have 1 to "+strconv.Itoa(toolNameMax)+" bytes")
 	}
 	call := llm.Call{ID: c.ID, Name: c.Function.Name}
 	switch c.Function.Arguments.Kind() {
@@ -469,9 +469,9 @@ func tools(req *llm.Request, wire *chatRequest) error {
 			// Some clients send the flat form of another protocol.
 			f = &function{Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: t.Strict}
 		}
-		if f.Name == "" || len(f.Name) > toolNameMaxSize {
+		if f.Name == "" || len(f.Name) > toolNameMax {
 			field := "tools[" + strconv.Itoa(i) + "].function.name"
-			return fault.At(field, field+" is missing")
+			return fault.At(field, field+" must have 1 to "+strconv.Itoa(toolNameMax)+" bytes")
 		}
 		spec := llm.ToolSpec{Name: f.Name, Description: f.Description}
 		if f.Parameters.Kind() == '{' {

@@ -42,6 +42,8 @@ func Status(c fault.Code) (status int, kind string) {
 		return 404, "not_found_error"
 	case fault.TooLarge:
 		return 413, "request_too_large"
+	case fault.HeadTooLarge:
+		return 431, "request_too_large"
 	case fault.Busy:
 		return 429, "rate_limit_error"
 	case fault.Canceled:
