@@ -53,7 +53,8 @@ type Bus struct {
 	log   *slog.Logger
 
 	// reconnects counts connections made anew: pull requests do not survive one.
-	reconnects atomic.Int64
+	reconnects  atomic.Int64
+	reconnected atomic.Int64 // when, in Unix nanoseconds
 
 	outboxes sync.Map // owner -> *outbox
 	stored   sync.Map // *nats.Msg of a fact -> func() to call when it is stored
@@ -100,6 +101,7 @@ func (b *Bus) dial(name string) (*nats.Conn, error) {
 		nats.ReconnectBufSize(reconnectBytesMax),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			b.reconnects.Add(1)
+			b.reconnected.Store(time.Now().UnixNano())
 			if nc == b.nc {
 				// A server that was started anew has lost what was in memory.
 				b.retries.Go(b.redeclare)
@@ -161,6 +163,10 @@ func (b *Bus) Close() {
 
 // Connected tells whether the bus can be reached now, for readiness.
 func (b *Bus) Connected() bool { return b.nc.IsConnected() && b.bulk.IsConnected() }
+
+// Fresh tells that the connection was made anew a moment ago: others may not be
+// back yet, and not finding them means nothing.
+func (b *Bus) Fresh() bool { return time.Since(time.Unix(0, b.reconnected.Load())) < freshFor }
 
 // translate turns errors of the bus into the product's.
 func translate(err error) error {

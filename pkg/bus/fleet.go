@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -144,9 +145,9 @@ func (b *Bus) remove(ctx context.Context, bucket, key string) error {
 	return nil
 }
 
-// watch follows a bucket until ctx ends. The library's watcher resumes by
-// itself after a lost connection; when the bucket itself was lost with its
-// server, the watch is opened anew, and hands everything over again.
+// watch follows a bucket until ctx ends. After a lost connection it is opened
+// anew, and hands everything over again: the library's own watcher takes many
+// seconds to notice that its server has forgotten it.
 func (b *Bus) watch(ctx context.Context, bucket string, ready func(), each func(jetstream.KeyValueEntry) error) error {
 	for {
 		err := b.follow(ctx, bucket, ready, each)
@@ -170,8 +171,14 @@ func (b *Bus) follow(ctx context.Context, bucket string, ready func(), each func
 		return fmt.Errorf("watch %s: %w", bucket, translate(err))
 	}
 	defer func() { _ = w.Stop() }()
-	for {
+	tick := time.NewTicker(reconnectWait)
+	defer tick.Stop()
+	for epoch := b.reconnects.Load(); ; {
 		select {
+		case <-tick.C:
+			if b.reconnects.Load() != epoch {
+				return fmt.Errorf("watch %s: the connection was made anew", bucket)
+			}
 		case e, ok := <-w.Updates():
 			if !ok {
 				return fmt.Errorf("watch %s: closed", bucket)

@@ -31,6 +31,7 @@ const (
 	usageAge       = 90 * 24 * time.Hour
 	reportAge      = 24 * time.Hour
 	dedupeWindow   = 2 * time.Minute
+	freshFor       = 5 * time.Second
 	reconnectWait  = 250 * time.Millisecond
 	publishTimeout = 5 * time.Second
 	closeWait      = 5 * time.Second

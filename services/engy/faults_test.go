@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/services/billing"
 )
 
 // running waits until exactly n requests run at the engine.
@@ -228,12 +230,12 @@ func TestBillingIsAway(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, shape{})
 	before := c.balance()
-	billing := c.logs[1]
-	require.Equal(t, "billing", billing.name)
+	books := c.logs[1]
+	require.Equal(t, "billing", books.name)
 	// What was served while billing could still answer is booked when it is back.
 	_, lines, _ := c.open(hello("hi [[sim tokens=10 itl=50ms]]", true))
 	chunks(t, lines, 1)
-	billing.kill()
+	books.kill()
 	for lines.Scan() {
 	}
 	require.NoError(t, lines.Err())
@@ -294,4 +296,31 @@ func TestIdleConnectionsAndStreamsLeaveNothing(t *testing.T) {
 	require.Positive(t, int64(c.settled(before)))
 	require.Equal(t, int64(200), c.counters().Finished)
 	require.Equal(t, 0, c.edge.stop())
+}
+
+func TestTheBusIsStartedAnew(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{})
+	before := c.balance()
+	require.Equal(t, int64(3), c.fold(c.chat(c.key, hello("[[sim tokens=3]]", true))).Usage.Completion)
+	// A stream under way ends with an error or whole, never without an end.
+	_, lines, _ := c.open(hello("hi [[sim tokens=60 itl=50ms]]", true))
+	chunks(t, lines, 2)
+	c.nats.kill()
+	c.startBus(strings.TrimPrefix(c.bus, "nats://"))
+	var r reply
+	for lines.Scan() {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && data != "[DONE]" {
+			r.add(t, []byte(data))
+		}
+	}
+	require.True(t, r.Error != nil || r.Usage.Completion == 60, "%+v", r)
+	c.eventually("requests are served again", func() bool {
+		resp := c.chat(c.key, hello("[[sim tokens=3]]", false))
+		c.body(resp)
+		return resp.StatusCode == 200
+	})
+	_, key := c.customer("later", "1", billing.KeyOptions{})
+	require.Equal(t, int64(3), c.fold(c.chat(key, hello("[[sim tokens=3]]", false))).Usage.Completion)
+	require.Positive(t, int64(c.settled(before)))
 }

@@ -153,6 +153,7 @@ type cluster struct {
 	dsn     string
 	data    string
 	admin   *billing.Admin
+	nats    *process
 	account billing.Account
 	key     string
 	edge    *process
@@ -180,7 +181,7 @@ func newCluster(t *testing.T, s shape) *cluster {
 		s.credit = "100"
 	}
 	c.account, c.key = c.customer("customer", s.credit, billing.KeyOptions{})
-	c.bus = c.spawn("nats", nil, "nats", "--listen", "127.0.0.1:0", "--data", filepath.Join(c.data, "nats")).address()
+	c.startBus("127.0.0.1:0")
 	c.spawn("billing", []string{"DATABASE_URL=" + c.dsn, "BILLING_SWEEP_EVERY=200ms"}, "billing")
 	sim := c.spawn("sim", append([]string{"SIM_LISTEN=127.0.0.1:0", "SIM_MODELS=glm-5.2=1048576,qwen3.8-27b,kimi-k3=2000000", "SIM_ALLOW_DIE=true"}, s.simEnv...), "sim")
 	c.sim = sim.address()
@@ -189,6 +190,12 @@ func newCluster(t *testing.T, s shape) *cluster {
 	}
 	c.addEdge(s.edgeEnv...)
 	return c
+}
+
+func (c *cluster) startBus(listen string) {
+	c.t.Helper()
+	c.nats = c.spawn("nats", nil, "nats", "--listen", listen, "--data", filepath.Join(c.data, "nats"))
+	c.bus = c.nats.address()
 }
 
 func (c *cluster) spawn(name string, env []string, args ...string) *process {

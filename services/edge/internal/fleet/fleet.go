@@ -16,13 +16,20 @@ import (
 // for each start of a process, so forgetting one is harmless later.
 const endedLife = time.Hour
 
+// revival is how long after its end a heartbeat of a worker may still have been
+// under way.
+const revival = 3 * time.Second
+
 // Fleet is safe for concurrent use. Use New.
 type Fleet struct {
 	now    func() time.Time
 	mu     sync.RWMutex
 	models map[string]map[string]*member
-	ended  map[string]time.Time
+	ended  map[string]ending
 }
+
+// ending is when a worker was found dead, and its newest heartbeat by then.
+type ending struct{ at, last time.Time }
 
 type member struct {
 	bus.Heartbeat
@@ -31,15 +38,20 @@ type member struct {
 
 // New gives an empty picture.
 func New(now func() time.Time) *Fleet {
-	return &Fleet{now: now, models: map[string]map[string]*member{}, ended: map[string]time.Time{}}
+	return &Fleet{now: now, models: map[string]map[string]*member{}, ended: map[string]ending{}}
 }
 
-// Beat takes a heartbeat. One of a worker that has ended is ignored.
+// Beat takes a heartbeat. Those of a worker that was found dead are ignored, for
+// they may have been under way; one that was made well after its end proves that
+// it was only out of reach.
 func (f *Fleet) Beat(h bus.Heartbeat) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, dead := f.ended[h.Worker]; dead {
-		return
+	if e, dead := f.ended[h.Worker]; dead {
+		if f.now().Sub(e.at) < revival || !h.Time.After(e.last) {
+			return
+		}
+		delete(f.ended, h.Worker)
 	}
 	m := f.models[h.Model]
 	if m == nil {
@@ -67,10 +79,14 @@ func (f *Fleet) remove(worker, model string) {
 func (f *Fleet) End(worker string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ended[worker] = f.now()
-	for model := range f.models {
+	e := ending{at: f.now()}
+	for model, members := range f.models {
+		if m := members[worker]; m != nil && m.Time.After(e.last) {
+			e.last = m.Time
+		}
 		f.remove(worker, model)
 	}
+	f.ended[worker] = e
 }
 
 // Ended tells whether a worker is known to be dead.
@@ -93,8 +109,8 @@ func (f *Fleet) Prune() {
 			}
 		}
 	}
-	for worker, at := range f.ended {
-		if now.Sub(at) > endedLife {
+	for worker, e := range f.ended {
+		if now.Sub(e.at) > endedLife {
 			delete(f.ended, worker)
 		}
 	}

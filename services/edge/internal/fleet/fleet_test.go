@@ -97,6 +97,14 @@ func TestWorkersComeAndGo(t *testing.T) {
 	require.Equal(t, 4, f.Free(need()))
 
 	now = now.Add(bus.HeartbeatLife)
+	old := beat("w2", "us", 4, 0)
+	f.Beat(old) // the same one again, as a watch that is opened anew gives it
+	require.True(t, f.Ended("w2"))
+	newer := old
+	newer.Time = now
+	f.Beat(newer)
+	require.False(t, f.Ended("w2"), "it was only out of reach")
+	f.End("w2")
 	f.Prune()
 	_, ok = f.Model("m")
 	require.True(t, ok, "at its life's end a heartbeat still counts")

@@ -22,6 +22,7 @@ import (
 type Bus interface {
 	Offer(t bus.Ticket) (*bus.Offered, error)
 	Cancel(worker string, r bus.Running) error
+	Fresh() bool
 	Probe(ctx context.Context, owner, worker string) ([]bus.Running, error)
 }
 
@@ -213,6 +214,8 @@ func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 		w.seen.Store(time.Now().UnixNano())
 		d.forgotten(worker, running)
 		return
+	case bus.Vanished(err) && d.bus.Fresh():
+		return // it may not be back yet; the next probe tells
 	case ctx.Err() != nil, time.Unix(0, w.seen.Load()).After(asked):
 		return
 	case bus.Vanished(err):
