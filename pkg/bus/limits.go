@@ -17,7 +17,10 @@ const (
 	// EventBytesMax bounds one event, which must fit a message.
 	EventBytesMax = 900 << 10
 
-	chunksAhead       = 4
+	chunksAhead = 4
+	// RenewalJobsMax bounds the jobs of one renewal, which must fit a message.
+	RenewalJobsMax = 5_000
+
 	ticketBytesMax    = 16 << 10
 	publishPendingMax = 16_384
 	reconnectBytesMax = 16 << 20

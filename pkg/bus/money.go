@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -64,6 +65,58 @@ func (b *Bus) ServeHolds(ctx context.Context, take func(HoldAsk)) error {
 	<-ctx.Done()
 	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		return fmt.Errorf("serve holds: %w", translate(err))
+	}
+	return nil
+}
+
+// RenewHolds keeps the holds of jobs, and tells how many of them are open.
+func (b *Bus) RenewHolds(ctx context.Context, jobs []string, expires time.Time) (renewed int64, err error) {
+	for part := range slices.Chunk(jobs, RenewalJobsMax) {
+		raw, err := Marshal(Renewal{Jobs: part, Expires: expires})
+		if err != nil {
+			return renewed, err
+		}
+		msg, err := b.nc.RequestWithContext(ctx, renewals, raw)
+		if err != nil {
+			return renewed, fmt.Errorf("renew holds: %w", translate(err))
+		}
+		var a RenewalAnswer
+		if err := Unmarshal(msg.Data, &a); err != nil {
+			return renewed, fmt.Errorf("renew holds: %w", err)
+		}
+		renewed += a.Renewed
+	}
+	return renewed, nil
+}
+
+// ServeRenewals hands renewals to renew until ctx ends; each goes to one of the
+// billing services that serve. One that fails is not answered.
+func (b *Bus) ServeRenewals(ctx context.Context, renew func(context.Context, Renewal) (int64, error)) error {
+	sub, err := b.nc.QueueSubscribe(renewals, "billing", func(m *nats.Msg) {
+		var r Renewal
+		if err := Unmarshal(m.Data, &r); err != nil || len(r.Jobs) > RenewalJobsMax {
+			b.log.Error("renewal cannot be read")
+			return
+		}
+		n, err := renew(ctx, r)
+		if err != nil {
+			b.log.Error("holds not renewed", "jobs", len(r.Jobs), "error", err)
+			return
+		}
+		raw, err := Marshal(RenewalAnswer{Renewed: n})
+		if err == nil {
+			err = m.Respond(raw)
+		}
+		if err != nil {
+			b.log.Warn("renewal not answered", "error", err)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("serve renewals: %w", translate(err))
+	}
+	<-ctx.Done()
+	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		return fmt.Errorf("serve renewals: %w", translate(err))
 	}
 	return nil
 }

@@ -29,7 +29,8 @@ import (
 // messages pairs every schema with the type that is written by it.
 func messages() map[string]reflect.Type {
 	return map[string]reflect.Type{
-		"alive":        reflect.TypeFor[bus.Alive](),
+		"alive":   reflect.TypeFor[bus.Alive](),
+		"renewal": reflect.TypeFor[bus.Renewal](), "renewal_answer": reflect.TypeFor[bus.RenewalAnswer](),
 		"alive_answer": reflect.TypeFor[bus.AliveAnswer](),
 		"claim":        reflect.TypeFor[bus.Claim](),
 		"frames":       reflect.TypeFor[bus.Frames](),

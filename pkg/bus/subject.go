@@ -123,6 +123,7 @@ const (
 	cancelPrefix  = "cancel.v1"
 	probePrefix   = "probe.v1"
 	holdsSubject  = "holds.v1"
+	renewals      = "renewals.v1"
 
 	anyWorker = "any"
 )

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/pg"
 	"github.com/engy-ai/engy/services/billing/internal/account"
 	"github.com/engy-ai/engy/services/billing/internal/ledger"
@@ -33,7 +34,7 @@ type service struct {
 	store *account.Store
 	count counters
 
-	sweepEvery time.Duration
+	sweepEvery, sweepAfter time.Duration
 }
 
 // Run serves until ctx ends, then finishes what it has begun.
@@ -70,12 +71,17 @@ func serve(ctx context.Context, cfg Config, d Deps) error {
 		return err
 	}
 	defer pool.Close()
-	s := &service{Deps: d, book: book, store: account.NewStore(pool), count: count, sweepEvery: cfg.SweepEvery}
+	s := &service{Deps: d, book: book, store: account.NewStore(pool), count: count, sweepEvery: cfg.SweepEvery, sweepAfter: cfg.SweepAfter}
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.answerHolds(ctx) })
 	g.Go(func() error { return s.consumeUsage(ctx) })
 	g.Go(func() error { return s.settleOrphans(ctx) })
+	g.Go(func() error {
+		return s.Bus.ServeRenewals(ctx, func(ctx context.Context, r bus.Renewal) (int64, error) {
+			return s.book.Renew(ctx, r.Jobs, r.Expires)
+		})
+	})
 	g.Go(func() error { return s.sweepExpired(ctx) })
 	g.Go(func() error { return s.store.Publish(ctx, d.Bus, d.Log) })
 	return g.Wait()

@@ -342,8 +342,8 @@ func TestHoldsThatRanOutAreSettledByReportOrGivenBack(t *testing.T) {
 	p := newPlace(t, 1000)
 	var late atomic.Int64
 	clock := func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
-	p.run(t, billing.Config{SweepEvery: 20 * time.Millisecond}, clock)
-	p.run(t, billing.Config{SweepEvery: 20 * time.Millisecond}, clock)
+	p.run(t, billing.Config{SweepEvery: 20 * time.Millisecond, SweepAfter: time.Millisecond}, clock)
+	p.run(t, billing.Config{SweepEvery: 20 * time.Millisecond, SweepAfter: time.Millisecond}, clock)
 	for n := range 4 {
 		require.Empty(t, p.ask(t, p.hold(n, 100)).Code)
 	}
@@ -404,5 +404,5 @@ func TestNoPasswordIsTold(t *testing.T) {
 	err = billing.Run(t.Context(), billing.Config{DatabaseURL: "postgres://me:hunter2@[bad"}, billing.Deps{Log: slog.New(slog.DiscardHandler)})
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "hunter2")
-	require.Error(t, billing.Run(t.Context(), billing.Config{SweepEvery: -1}, billing.Deps{}))
+	require.Error(t, billing.Run(t.Context(), billing.Config{SweepEvery: -1, SweepAfter: time.Millisecond}, billing.Deps{}))
 }

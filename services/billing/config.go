@@ -22,6 +22,9 @@ type Config struct {
 	// SweepEvery is how often expired holds are looked for. Default, and zero:
 	// 5s.
 	SweepEvery time.Duration `env:"BILLING_SWEEP_EVERY"`
+	// SweepAfter is how long after the start expired holds are let be, so that
+	// edges can renew theirs. Default, and zero: 45s.
+	SweepAfter time.Duration `env:"BILLING_SWEEP_AFTER"`
 }
 
 // Validate reports everything that is wrong at once.
@@ -29,6 +32,9 @@ func (c Config) Validate() error {
 	var errs []error
 	if c.DatabaseURL == "" {
 		errs = append(errs, errors.New("DATABASE_URL: is not set"))
+	}
+	if c.SweepAfter < 0 {
+		errs = append(errs, errors.New("BILLING_SWEEP_AFTER: is negative"))
 	}
 	if c.SweepEvery < 0 {
 		errs = append(errs, errors.New("BILLING_SWEEP_EVERY: is negative"))

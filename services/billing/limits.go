@@ -23,6 +23,10 @@ const (
 	// how many at once, sweepLease how long nobody else takes them up.
 	sweepEveryDefault = 5 * time.Second
 
+	// sweepAfterDefault is how long after its start billing lets expired holds
+	// be: longer than edges take to renew theirs.
+	sweepAfterDefault = 45 * time.Second
+
 	sweepBatch = 200
 	sweepLease = time.Minute
 	// sweepGrace is how long after its end a hold is left to a usage event that

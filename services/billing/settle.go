@@ -48,6 +48,10 @@ func (s *service) settleOrphans(ctx context.Context) error {
 // sweepExpired ends holds that ran out: by the report of their worker when
 // there is one, else by giving them back.
 func (s *service) sweepExpired(ctx context.Context) error {
+	// While billing was away nobody could renew: edges have a moment for it.
+	if !rest(ctx, cmp.Or(s.sweepAfter, sweepAfterDefault)) {
+		return nil
+	}
 	for rest(ctx, cmp.Or(s.sweepEvery, sweepEveryDefault)) {
 		for {
 			n, err := s.sweep(ctx)

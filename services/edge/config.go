@@ -16,8 +16,8 @@ type Config struct {
 	Region string `env:"REGION" envDefault:"us"`
 	// Deadline is how long one request may take in all.
 	Deadline time.Duration `env:"DEADLINE" envDefault:"30m"`
-	// HoldGrace is how much longer a hold lives than its request may take.
-	HoldGrace time.Duration `env:"HOLD_GRACE" envDefault:"1m"`
+	// HoldLease is how long a hold lives unless this edge renews it.
+	HoldLease time.Duration `env:"HOLD_LEASE" envDefault:"2m"`
 	// KeepAlive is after how much silence a stream is written to.
 	KeepAlive time.Duration `env:"KEEP_ALIVE" envDefault:"12s"`
 	// ClaimWait is how long a request waits for a worker before it gets 429.
@@ -36,7 +36,7 @@ func (c Config) Validate() error {
 		problems = append(problems, fault.New(fault.Invalid, "EDGE_REGION must be eu, us, cn, apac or other"))
 	}
 	for name, d := range map[string]time.Duration{
-		"EDGE_DEADLINE": c.Deadline, "EDGE_HOLD_GRACE": c.HoldGrace,
+		"EDGE_DEADLINE": c.Deadline, "EDGE_HOLD_LEASE": c.HoldLease,
 		"EDGE_KEEP_ALIVE": c.KeepAlive, "EDGE_CLAIM_WAIT": c.ClaimWait, "EDGE_GRACE": c.Grace,
 	} {
 		if d <= 0 {

@@ -62,7 +62,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 		Attempts: AttemptsMax, QueueBytes: ClientQueueBytes, AnswerBytes: AnswerBytesMax,
 	}, e.fleet.End, e.fleet.Ended, d.Log)
 	e.admission = admit.Config{
-		Catalog: d.Catalog, Rates: d.Rates, Live: e.live, Deadline: cfg.Deadline, HoldGrace: cfg.HoldGrace,
+		Catalog: d.Catalog, Rates: d.Rates, Live: e.live, Deadline: cfg.Deadline, HoldLease: cfg.HoldLease,
 	}
 
 	// The bus side outlives the HTTP side: jobs under way still need it.
@@ -84,6 +84,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	watch(func(ok func()) error { return e.bus.Own(back, e.desk.Name(), e.desk, ok) })
 	group.Go(func() error { return e.desk.Watch(back) })
 	group.Go(func() error { return e.prune(back) })
+	group.Go(func() error { return e.renew(back) })
 	ready.Wait()
 
 	api, err := httpapi.New(httpapi.Config{
@@ -119,6 +120,29 @@ func (e *edge) prune(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// renew keeps the holds of jobs that take long. The hold of an edge that died is
+// not renewed, and billing gives it back.
+func (e *edge) renew(ctx context.Context) error {
+	tick := time.NewTicker(e.cfg.HoldLease / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		jobs := e.desk.Older(e.cfg.HoldLease / 4)
+		if len(jobs) == 0 {
+			continue
+		}
+		ask, cancel := context.WithTimeout(ctx, e.cfg.HoldLease/4)
+		if _, err := e.bus.RenewHolds(ask, jobs, time.Now().Add(e.cfg.HoldLease)); err != nil && ctx.Err() == nil {
+			e.log.Error("holds not renewed", "jobs", len(jobs), "error", err)
+		}
+		cancel()
 	}
 }
 

@@ -87,7 +87,7 @@ func newWorld(t *testing.T, set func(*world)) *world {
 	ready := make(chan net.Addr, 1)
 	w.stop = w.run(func(ctx context.Context) error {
 		return edge.Run(ctx, edge.Config{
-			Listen: "127.0.0.1:0", Region: "eu", Deadline: time.Minute, HoldGrace: time.Minute,
+			Listen: "127.0.0.1:0", Region: "eu", Deadline: time.Minute, HoldLease: time.Minute,
 			KeepAlive: 200 * time.Millisecond, ClaimWait: time.Second, Grace: 2 * time.Second,
 		}, edge.Deps{Bus: own, Log: slog.New(slog.DiscardHandler), Catalog: models, Rates: rates, Ready: func(a net.Addr) { ready <- a }})
 	})
@@ -428,7 +428,7 @@ func TestManyRequestsKeepTheirOwn(t *testing.T) {
 
 func TestASettingIsCheckedAtTheStart(t *testing.T) {
 	t.Parallel()
-	good := edge.Config{Listen: ":0", Region: "eu", Deadline: 1, HoldGrace: 1, KeepAlive: 1, ClaimWait: 1, Grace: 1}
+	good := edge.Config{Listen: ":0", Region: "eu", Deadline: 1, HoldLease: 1, KeepAlive: 1, ClaimWait: 1, Grace: 1}
 	require.NoError(t, good.Validate())
 	for _, bad := range []func(*edge.Config){
 		func(c *edge.Config) { c.Listen = "" },

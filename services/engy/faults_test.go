@@ -243,7 +243,7 @@ func TestBillingIsAway(t *testing.T) {
 	require.Equal(t, 503, resp.StatusCode, c.body(resp))
 	c.running(0)
 	require.Equal(t, int64(1), c.balance().OpenHolds)
-	c.spawn("billing", []string{"DATABASE_URL=" + c.dsn, "BILLING_SWEEP_EVERY=200ms"}, "billing")
+	c.spawn("billing", []string{"DATABASE_URL=" + c.dsn, "BILLING_SWEEP_EVERY=200ms", "BILLING_SWEEP_AFTER=1s"}, "billing")
 	require.Positive(t, int64(c.settled(before)))
 	require.Equal(t, int64(3), c.fold(c.chat(c.key, hello("[[sim tokens=3]]", true))).Usage.Completion)
 }
@@ -323,4 +323,16 @@ func TestTheBusIsStartedAnew(t *testing.T) {
 	_, key := c.customer("later", "1", billing.KeyOptions{})
 	require.Equal(t, int64(3), c.fold(c.chat(key, hello("[[sim tokens=3]]", false))).Usage.Completion)
 	require.Positive(t, int64(c.settled(before)))
+}
+
+func TestEdgeAndWorkerDieTogether(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{edgeEnv: []string{"EDGE_HOLD_LEASE=2s"}})
+	before := c.balance()
+	_, lines, _ := c.open(hello("hi [[sim tokens=900 itl=50ms]]", true))
+	chunks(t, lines, 60) // longer than the lease: it was renewed
+	require.Equal(t, int64(1), c.balance().OpenHolds)
+	c.edge.kill()
+	c.workers[0].kill()
+	require.Zero(t, c.settled(before), "the hold ends with its lease")
 }

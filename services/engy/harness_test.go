@@ -182,7 +182,7 @@ func newCluster(t *testing.T, s shape) *cluster {
 	}
 	c.account, c.key = c.customer("customer", s.credit, billing.KeyOptions{})
 	c.startBus("127.0.0.1:0")
-	c.spawn("billing", []string{"DATABASE_URL=" + c.dsn, "BILLING_SWEEP_EVERY=200ms"}, "billing")
+	c.spawn("billing", []string{"DATABASE_URL=" + c.dsn, "BILLING_SWEEP_EVERY=200ms", "BILLING_SWEEP_AFTER=1s"}, "billing")
 	sim := c.spawn("sim", append([]string{"SIM_LISTEN=127.0.0.1:0", "SIM_MODELS=glm-5.2=1048576,qwen3.8-27b,kimi-k3=2000000", "SIM_ALLOW_DIE=true"}, s.simEnv...), "sim")
 	c.sim = sim.address()
 	for range max(1, s.workers) {

@@ -20,6 +20,11 @@ select settle(
 select encode(job, 'hex') as job, account_id, key_id, model, micro, rate_version, rate_input, rate_output, rate_cached, expires_at
 from holds where job = @job::bytea;
 
+-- RenewHolds moves the end of holds that are open; it never comes earlier.
+-- name: RenewHolds :execrows
+update holds set expires_at = greatest(expires_at, @expires::timestamptz)
+where job = any (select decode(unnest(@jobs::text[]), 'hex'));
+
 -- ClaimExpiredHolds takes up holds that ran out and that nobody else took up
 -- during the lease. The rows are not locked afterwards: settling them is a
 -- no-op for whoever comes second.

@@ -154,6 +154,16 @@ func rates(version string, in, out, cached int64) pricing.Rates {
 	}
 }
 
+// Renew moves the end of the jobs' holds, and tells how many are open. An id
+// that is no job's is passed over.
+func (l *Ledger) Renew(ctx context.Context, jobs []string, expires time.Time) (int64, error) {
+	n, err := dbsqlc.New(l.books).RenewHolds(ctx, expires, slices.DeleteFunc(slices.Clone(jobs), func(j string) bool { return !isJob(j) }))
+	if err != nil {
+		return 0, fmt.Errorf("renew %d holds: %w", len(jobs), pg.Translate(err))
+	}
+	return n, nil
+}
+
 // isJob tells whether s is a job id: 64 lower-case hex digits.
 func isJob(s string) bool {
 	if len(s) != jobBytes {

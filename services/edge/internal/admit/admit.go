@@ -43,10 +43,10 @@ type Config struct {
 	Rates   pricing.List
 	// Live tells what the fleet offers for a model; false when nobody serves it.
 	Live func(model string) (Live, bool)
-	// Deadline is how long a request may take in all; HoldGrace is how much
-	// longer its hold lives.
+	// Deadline is how long a request may take in all; HoldLease is how long its
+	// hold lives unless it is renewed.
 	Deadline  time.Duration
-	HoldGrace time.Duration
+	HoldLease time.Duration
 }
 
 // Admission is a request that may run.
@@ -104,7 +104,7 @@ func (c Config) Decide(req *llm.Request, p bus.Principal, job string, now time.T
 	}
 	a.Hold.Job, a.Hold.Account, a.Hold.Key = job, p.Account, p.Key
 	a.Hold.Model, a.Hold.Rates = a.Model.ID, a.Rates
-	a.Hold.Expires = now.Add(c.Deadline + c.HoldGrace)
+	a.Hold.Expires = now.Add(c.HoldLease)
 	return a, nil
 }
 

@@ -24,7 +24,7 @@ func config(t *testing.T) admit.Config {
 	rates, err := pricing.Default()
 	require.NoError(t, err)
 	return admit.Config{
-		Catalog: models, Rates: rates, Deadline: time.Minute, HoldGrace: time.Minute,
+		Catalog: models, Rates: rates, Deadline: time.Minute, HoldLease: time.Minute,
 		Live: func(model string) (admit.Live, bool) {
 			return admit.Live{
 				Modalities: []string{"text"},
@@ -70,7 +70,7 @@ func TestTheHoldIsTheCeiling(t *testing.T) {
 	require.Equal(t, want, a.Hold.FloorMicro, "a limit that the caller set is not stretched")
 	require.Equal(t, int64(116), a.Ticket.PromptTokens)
 	require.Equal(t, time.Unix(1060, 0), a.Ticket.Deadline)
-	require.Equal(t, time.Unix(1120, 0), a.Hold.Expires)
+	require.Equal(t, time.Unix(1060, 0), a.Hold.Expires)
 	require.Equal(t, "glm-5.2", a.Request.Model)
 }
 

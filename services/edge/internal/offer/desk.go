@@ -227,6 +227,17 @@ func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 	d.Lost(worker)
 }
 
+// Older lists the jobs that have been open for a time.
+func (d *Desk) Older(than time.Duration) []string {
+	var ids []string
+	for _, j := range d.open() {
+		if time.Since(j.begun) >= than {
+			ids = append(ids, j.order.Ticket.Job)
+		}
+	}
+	return ids
+}
+
 // Lost takes all jobs away from a worker.
 func (d *Desk) Lost(worker string) {
 	for _, j := range d.open() {

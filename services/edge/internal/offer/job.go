@@ -30,8 +30,9 @@ type Job struct {
 	d     *Desk
 	order Order
 	wake  chan struct{} // capacity 1: something changed
-	waits time.Time     // since when nobody has the job
-	timer *time.Timer   // of Next
+	begun time.Time
+	waits time.Time   // since when nobody has the job
+	timer *time.Timer // of Next
 
 	mu      sync.Mutex
 	offers  int
@@ -55,7 +56,7 @@ type Job struct {
 
 // Place puts a job on the desk and offers it. Close must follow.
 func (d *Desk) Place(o Order) (*Job, error) {
-	j := &Job{d: d, order: o, wake: make(chan struct{}, 1), waits: time.Now()}
+	j := &Job{d: d, order: o, wake: make(chan struct{}, 1), begun: time.Now(), waits: time.Now()}
 	d.mu.Lock()
 	d.jobs[o.Ticket.Job] = j
 	d.mu.Unlock()

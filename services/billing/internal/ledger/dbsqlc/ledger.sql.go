@@ -461,6 +461,20 @@ func (q *Queries) ListWrongTransactions(ctx context.Context, page int32) ([]List
 	return items, nil
 }
 
+const renewHolds = `-- name: RenewHolds :execrows
+update holds set expires_at = greatest(expires_at, $1::timestamptz)
+where job = any (select decode(unnest($2::text[]), 'hex'))
+`
+
+// RenewHolds moves the end of holds that are open; it never comes earlier.
+func (q *Queries) RenewHolds(ctx context.Context, expires time.Time, jobs []string) (int64, error) {
+	result, err := q.db.Exec(ctx, renewHolds, expires, jobs)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const settleJobs = `-- name: SettleJobs :one
 select settle(
     $1::bytea[], $2::text[], $3::int[],
