@@ -69,9 +69,14 @@ func (b *Bus) ServeHolds(ctx context.Context, take func(HoldAsk)) error {
 	return nil
 }
 
-// RenewHolds keeps the holds of jobs, and tells how many of them are open.
+// RenewHolds keeps the holds of jobs, and tells how many of them are open. With
+// no jobs it only asks whether billing answers.
 func (b *Bus) RenewHolds(ctx context.Context, jobs []string, expires time.Time) (renewed int64, err error) {
-	for part := range slices.Chunk(jobs, RenewalJobsMax) {
+	parts := slices.Collect(slices.Chunk(jobs, RenewalJobsMax))
+	if len(parts) == 0 {
+		parts = [][]string{{}}
+	}
+	for _, part := range parts {
 		raw, err := Marshal(Renewal{Jobs: part, Expires: expires})
 		if err != nil {
 			return renewed, err

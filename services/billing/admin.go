@@ -3,8 +3,10 @@ package billing
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/pg"
 	"github.com/engy-ai/engy/services/billing/internal/account"
 	"github.com/engy-ai/engy/services/billing/internal/ledger"
@@ -103,4 +105,35 @@ func (a *Admin) RevokeKey(ctx context.Context, id string) error { return a.store
 // findings.
 func (a *Admin) Reconcile(ctx context.Context) (Report, error) {
 	return a.desk.Reconcile(ctx, time.Now().Add(-holdOverdue))
+}
+
+// MatchUsage compares all usage events on the bus with the books, both ways:
+// each event is booked once with its charge, and no more is booked by usage than
+// there are events. It gives how many events it compared.
+func (a *Admin) MatchUsage(ctx context.Context, b *bus.Bus) (compared int64, findings []string, err error) {
+	settled := time.Now().Add(-usageOnItsWay)
+	var first, last time.Time
+	err = b.EachUsage(ctx, usageBatchMax, func(events []bus.UsageEvent) error {
+		events = slices.DeleteFunc(events, func(e bus.UsageEvent) bool { return e.Time.After(settled) })
+		for _, e := range events {
+			if first.IsZero() || e.Time.Before(first) {
+				first = e.Time
+			}
+			if e.Time.After(last) {
+				last = e.Time
+			}
+		}
+		compared += int64(len(events))
+		found, err := a.desk.Match(ctx, events)
+		findings = append(findings, found...)
+		return err
+	})
+	if err != nil || compared == 0 {
+		return compared, findings, err
+	}
+	booked, err := a.desk.BookedByUsage(ctx, first, last)
+	if booked > compared {
+		findings = append(findings, fmt.Sprintf("%d settlements by usage, %d usage events", booked, compared))
+	}
+	return compared, findings, err
 }

@@ -35,6 +35,9 @@ const (
 	// sweepWait bounds one round.
 	sweepWait = 30 * time.Second
 
+	// usageOnItsWay is how old a usage event must be to be missed in the books.
+	usageOnItsWay = 10 * time.Second
+
 	// holdOverdue is when an open hold that ran out is a finding: the sweeper
 	// has had many rounds for it.
 	holdOverdue = 5 * time.Minute

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -48,6 +49,7 @@ type edge struct {
 	admission admit.Config
 	// exchanges counts the work that outlives a handler.
 	exchanges sync.WaitGroup
+	billing   atomic.Bool // billing has answered lately
 }
 
 // Run serves until ctx ends, then drains: readiness ends at once, streams may
@@ -92,7 +94,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 		KeepAlive: cfg.KeepAlive, WriteWait: WriteWait, Grace: cfg.Grace, RequestsMax: RequestsMax,
 	}, httpapi.Deps{
 		Codecs: codec.Text(), Fallback: codec.Fallback(), Check: e.keys.Check, Open: e.open,
-		Models: e.models, Model: e.model, NewID: newID, Healthy: e.bus.Connected, Log: d.Log, Ready: d.Ready,
+		Models: e.models, Model: e.model, NewID: newID, Healthy: e.ready, Log: d.Log, Ready: d.Ready,
 	})
 	if err != nil {
 		return err
@@ -123,28 +125,42 @@ func (e *edge) prune(ctx context.Context) error {
 	}
 }
 
-// renew keeps the holds of jobs that take long. The hold of an edge that died is
-// not renewed, and billing gives it back.
+// renew keeps the holds of jobs that take long; the hold of an edge that died is
+// not renewed, and billing gives it back. It also tells whether billing answers:
+// without it this edge is not ready.
 func (e *edge) renew(ctx context.Context) error {
-	tick := time.NewTicker(e.cfg.HoldLease / 4)
-	defer tick.Stop()
+	every := e.cfg.HoldLease / 4
+	var renewed time.Time
 	for {
+		var jobs []string
+		if time.Since(renewed) >= every {
+			jobs = e.desk.Older(every)
+		}
+		ask, cancel := context.WithTimeout(ctx, HoldWait)
+		_, err := e.bus.RenewHolds(ask, jobs, time.Now().Add(e.cfg.HoldLease))
+		cancel()
+		wait := min(every, BillingEvery)
+		switch up := err == nil; {
+		case up && len(jobs) > 0:
+			renewed = time.Now()
+		case !up:
+			wait = min(every, BillingAgain)
+		}
+		if was := e.billing.Swap(err == nil); was && err != nil && ctx.Err() == nil {
+			e.log.Error("billing does not answer", "jobs", len(jobs), "error", err)
+		}
+		t := time.NewTimer(wait)
 		select {
-		case <-tick.C:
+		case <-t.C:
 		case <-ctx.Done():
+			t.Stop()
 			return nil
 		}
-		jobs := e.desk.Older(e.cfg.HoldLease / 4)
-		if len(jobs) == 0 {
-			continue
-		}
-		ask, cancel := context.WithTimeout(ctx, e.cfg.HoldLease/4)
-		if _, err := e.bus.RenewHolds(ask, jobs, time.Now().Add(e.cfg.HoldLease)); err != nil && ctx.Err() == nil {
-			e.log.Error("holds not renewed", "jobs", len(jobs), "error", err)
-		}
-		cancel()
 	}
 }
+
+// ready tells whether a request would be served.
+func (e *edge) ready() bool { return e.bus.Connected() && e.billing.Load() }
 
 func (e *edge) live(model string) (admit.Live, bool) {
 	l, ok := e.fleet.Model(model)

@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -55,10 +56,13 @@ type world struct {
 	hold   func(bus.Hold) bus.HoldAnswer
 	serve  func(ctx context.Context, s *bus.Stream, req llm.Request)
 	mu     sync.Mutex
+	lease  time.Duration // of holds; zero means a minute
 	usages []bus.Usage
 	holds  []bus.Hold
 	stops  map[string]context.CancelFunc
 	stop   func()
+	// renewed counts the holds that the edge has renewed.
+	renewed atomic.Int64
 }
 
 func newWorld(t *testing.T, set func(*world)) *world {
@@ -74,6 +78,7 @@ func newWorld(t *testing.T, set func(*world)) *world {
 		set(w)
 	}
 	w.run(w.billing)
+	w.run(w.renewals)
 	w.run(w.usage)
 	w.worker("w1")
 	hash := sha256.Sum256([]byte(key))
@@ -87,7 +92,7 @@ func newWorld(t *testing.T, set func(*world)) *world {
 	ready := make(chan net.Addr, 1)
 	w.stop = w.run(func(ctx context.Context) error {
 		return edge.Run(ctx, edge.Config{
-			Listen: "127.0.0.1:0", Region: "eu", Deadline: time.Minute, HoldLease: time.Minute,
+			Listen: "127.0.0.1:0", Region: "eu", Deadline: time.Minute, HoldLease: cmp.Or(w.lease, time.Minute),
 			KeepAlive: 200 * time.Millisecond, ClaimWait: time.Second, Grace: 2 * time.Second,
 		}, edge.Deps{Bus: own, Log: slog.New(slog.DiscardHandler), Catalog: models, Rates: rates, Ready: func(a net.Addr) { ready <- a }})
 	})
@@ -117,6 +122,13 @@ func (w *world) billing(ctx context.Context) error {
 		if err := ask.Answer(w.hold(ask.Hold)); err != nil {
 			w.t.Error(err)
 		}
+	})
+}
+
+func (w *world) renewals(ctx context.Context) error {
+	return w.bus.ServeRenewals(ctx, func(_ context.Context, r bus.Renewal) (int64, error) {
+		w.renewed.Add(int64(len(r.Jobs)))
+		return int64(len(r.Jobs)), nil
 	})
 }
 
@@ -277,6 +289,35 @@ func TestNothingPassesBeforeTheHold(t *testing.T) {
 		w.stop()
 		require.Empty(t, w.recorded(0), "a refused request is no fact")
 	}
+}
+
+func TestALongJobsHoldIsRenewed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) { w.lease = 400 * time.Millisecond; w.serve = wait })
+	ctx, leave := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.addr+"/v1/chat/completions",
+		strings.NewReader(`{"model":"glm-5.2","stream":true,"messages":[{"role":"user","content":"hi"}]}`))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	require.Eventually(t, func() bool { return w.renewed.Load() >= 3 }, patience, 10*time.Millisecond)
+	leave()
+	w.recorded(1)
+}
+
+func TestAnEdgeIsReadyWhenBillingAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	require.Eventually(t, func() bool {
+		resp, err := http.Get(w.addr + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == 200
+	}, patience, 10*time.Millisecond)
 }
 
 func TestAnImpossibleReportIsClamped(t *testing.T) {

@@ -18,6 +18,10 @@ const (
 
 	// HoldWait is how long billing may take to answer.
 	HoldWait = time.Second
+	// BillingEvery is how often billing is asked whether it is there, and
+	// BillingAgain how soon when it was not.
+	BillingEvery = 2 * time.Second
+	BillingAgain = 50 * time.Millisecond
 	// SettleWait is how long the edge waits for a worker's account of a job
 	// whose client has left.
 	SettleWait = 2 * time.Second

@@ -164,7 +164,7 @@ func (p *platform) answers(ctx context.Context, addr, key string) (string, error
 	tick := time.NewTicker(answerStep)
 	defer tick.Stop()
 	for {
-		if ids := listed(ctx, addr); len(ids) > 0 && known(ctx, addr, key) {
+		if ids := listed(ctx, addr); len(ids) > 0 && ready(ctx, addr) && known(ctx, addr, key) {
 			if slices.Contains(ids, "glm-5.2") {
 				return "glm-5.2", nil
 			}
@@ -203,6 +203,20 @@ func listed(ctx context.Context, addr string) []string {
 		ids = append(ids, m.ID)
 	}
 	return ids
+}
+
+// ready tells whether the edge has all that it needs.
+func ready(ctx context.Context, addr string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
 }
 
 // known tells whether the edge has heard of the key: an empty body is refused

@@ -221,7 +221,9 @@ func (c *cluster) addEdge(env ...string) {
 	c.eventually("the edge serves", func() bool {
 		resp := c.do("GET", "/v1/models", "", nil)
 		list := c.body(resp)
-		return strings.Contains(list, "glm-5.2") && c.known(c.key)
+		ready := c.do("GET", "/readyz", "", nil)
+		c.body(ready)
+		return ready.StatusCode == 200 && strings.Contains(list, "glm-5.2") && c.known(c.key)
 	})
 	c.eventually("all workers have joined", func() bool {
 		for _, w := range c.workers {

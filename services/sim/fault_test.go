@@ -178,8 +178,10 @@ func TestOddEvents(t *testing.T) {
 	t.Run("only the last user message gives directives", func(t *testing.T) {
 		t.Parallel()
 		r := e.chat(t, object{"messages": []object{
-			{"role": "user", "content": "[[sim tokens=3]]"}, {"role": "assistant", "content": "[[sim tokens=4]]"},
-			{"role": "user", "content": []object{{"type": "text", "text": "[[sim tokens=5]]"}}}, {"role": "assistant", "content": "so"},
+			{"role": "user", "content": "[[sim tokens=3]]"},
+			{"role": "assistant", "content": "[[sim tokens=4]]"},
+			{"role": "user", "content": []object{{"type": "text", "text": "[[sim tokens=5]]"}}},
+			{"role": "assistant", "content": "so"},
 		}})
 		require.Equal(t, 5, r.Usage.Completion)
 	})

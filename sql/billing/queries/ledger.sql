@@ -121,3 +121,13 @@ limit @page;
 -- name: ListOverdueHolds :many
 select encode(job, 'hex') as job, account_id, micro, expires_at from holds where expires_at < @before::timestamptz
 order by expires_at limit @page;
+
+-- ListBooked gives what was booked for jobs.
+-- name: ListBooked :many
+select encode(job, 'hex') as job, charged_micro from settlements
+where job = any (select decode(unnest(@jobs::text[]), 'hex'));
+
+-- CountBookedByUsage counts what usage events of a time decided.
+-- name: CountBookedByUsage :one
+select count(*) from settlements
+where source = 'usage' and ended_at between @first::timestamptz and @last::timestamptz;

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/money"
 	"github.com/engy-ai/engy/pkg/pg"
@@ -120,8 +122,8 @@ type Report struct {
 // Reconcile proves the ledger against itself, on one consistent picture of it:
 // entries sum to zero by transaction and in all; balances are the sums of their
 // entries; what a transaction took from an account is what its settlements
-// charged; what is held is what holds hold; and no hold ran out before the given time. The other half, usage
-// events against settlements, needs the bus and is not here.
+// charged; what is held is what holds hold; and no hold ran out before the given
+// time. Usage events are compared by Match.
 func (d *Desk) Reconcile(ctx context.Context, overdue time.Time) (Report, error) {
 	var r Report
 	tx, err := d.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
@@ -204,4 +206,46 @@ func (r *Report) overdue(ctx context.Context, q *dbsqlc.Queries, before time.Tim
 		r.find("hold %s of account %s: ran out at %s", w.Job, w.AccountID, w.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	return err
+}
+
+// Match compares usage events with the books: each is booked once, with its
+// charge. Events of the last moments may still be on their way and are not
+// asked for.
+func (d *Desk) Match(ctx context.Context, events []bus.UsageEvent) (findings []string, err error) {
+	jobs := make([]string, 0, len(events))
+	for _, e := range events {
+		if !isJob(e.Data.Job) {
+			findings = append(findings, "usage event of no job: "+strconv.Quote(e.ID))
+			continue
+		}
+		jobs = append(jobs, e.Data.Job)
+	}
+	rows, err := dbsqlc.New(d.pool).ListBooked(ctx, jobs)
+	if err != nil {
+		return nil, fmt.Errorf("match usage: %w", pg.Translate(err))
+	}
+	booked := make(map[string]money.Micro, len(rows))
+	for _, r := range rows {
+		booked[r.Job] = money.Micro(r.ChargedMicro)
+	}
+	for _, e := range events {
+		got, ok := booked[e.Data.Job]
+		switch {
+		case !isJob(e.Data.Job):
+		case !ok:
+			findings = append(findings, "usage event "+e.Data.Job+" is not booked")
+		case got != e.Data.ChargedMicro:
+			findings = append(findings, fmt.Sprintf("usage event %s says %d micro-USD, booked are %d", e.Data.Job, e.Data.ChargedMicro, got))
+		}
+	}
+	return findings, nil
+}
+
+// BookedByUsage counts the settlements that usage events of a time decided.
+func (d *Desk) BookedByUsage(ctx context.Context, first, last time.Time) (int64, error) {
+	n, err := dbsqlc.New(d.pool).CountBookedByUsage(ctx, first, last)
+	if err != nil {
+		return 0, fmt.Errorf("count usage: %w", pg.Translate(err))
+	}
+	return n, nil
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -34,18 +35,19 @@ func Commands() []*cobra.Command {
 // BusFile is where, in its data directory, `engy up` keeps the URL of its bus.
 const BusFile = "bus"
 
-type database struct {
-	URL string `env:"DATABASE_URL"`
+type where struct {
+	DatabaseURL string `env:"DATABASE_URL"`
+	NATSURL     string `env:"NATS_URL"`
 }
 
 // dsn finds the ledger's database.
 func dsn(data string) (string, error) {
-	env, err := boot.Parse[database]("")
+	env, err := boot.Parse[where]("")
 	if err != nil {
 		return "", err
 	}
-	if env.URL != "" {
-		return env.URL, nil
+	if env.DatabaseURL != "" {
+		return env.DatabaseURL, nil
 	}
 	found, err := pglocal.Find(filepath.Join(data, "pg"))
 	if err != nil {
@@ -57,9 +59,16 @@ func dsn(data string) (string, error) {
 // verb makes a command that works on the ledger.
 func verb(use, short string, args cobra.PositionalArgs, run func(ctx context.Context, a *billing.Admin, out *printer, args []string) error) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: args}
-	data := c.Flags().String("data", ".engy", "data directory of a running `engy up`; unused with DATABASE_URL")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		url, err := dsn(*data)
+	c.Flags().String("data", ".engy", "data directory of a running `engy up`; unused with DATABASE_URL")
+	c.RunE = ledger(c, run)
+	return c
+}
+
+// ledger runs a verb on the ledger that c's flags and the environment name.
+func ledger(c *cobra.Command, run func(ctx context.Context, a *billing.Admin, out *printer, args []string) error) func(*cobra.Command, []string) error {
+	data := c.Flags().Lookup("data").Value
+	return func(c *cobra.Command, args []string) error {
+		url, err := dsn(data.String())
 		if err != nil {
 			return err
 		}
@@ -71,7 +80,6 @@ func verb(use, short string, args cobra.PositionalArgs, run func(ctx context.Con
 		out := &printer{w: c.OutOrStdout()}
 		return errors.Join(run(c.Context(), admin, out, args), out.err)
 	}
-	return c
 }
 
 func accountCommand() *cobra.Command {
@@ -248,20 +256,62 @@ func migrateCommand() *cobra.Command {
 }
 
 func reconcileCommand() *cobra.Command {
-	return verb("reconcile", "Prove that the ledger adds up", cobra.NoArgs,
-		func(ctx context.Context, a *billing.Admin, out *printer, _ []string) error {
-			r, err := a.Reconcile(ctx)
+	c := verb("reconcile", "Prove that the ledger adds up, and that usage events and charges match", cobra.NoArgs, nil)
+	data := c.Flags().Lookup("data").Value
+	c.RunE = ledger(c, func(ctx context.Context, a *billing.Admin, out *printer, _ []string) error {
+		r, err := a.Reconcile(ctx)
+		if err != nil {
+			return err
+		}
+		out.printf("%d entries, %d settlements, %d open holds\n", r.Entries, r.Settlements, r.OpenHolds)
+		findings := r.Findings
+		url, err := busURL(data.String())
+		if err != nil {
+			return err
+		}
+		if url == "" {
+			out.printf("usage events are not compared: set NATS_URL, or name the --data of a running `engy up`\n")
+		} else {
+			compared, found, err := match(ctx, a, url)
 			if err != nil {
 				return err
 			}
-			out.printf("%d entries, %d settlements, %d open holds\n", r.Entries, r.Settlements, r.OpenHolds)
-			for _, f := range r.Findings {
-				out.printf("FINDING: %s\n", f)
-			}
-			if len(r.Findings) > 0 {
-				return fault.New(fault.Internal, fmt.Sprintf("%d findings", len(r.Findings)))
-			}
-			out.printf("the ledger adds up\n")
-			return nil
-		})
+			out.printf("%d usage events compared\n", compared)
+			findings = append(findings, found...)
+		}
+		for _, f := range findings {
+			out.printf("FINDING: %s\n", f)
+		}
+		if len(findings) > 0 {
+			return fault.New(fault.Internal, fmt.Sprintf("%d findings", len(findings)))
+		}
+		out.printf("the ledger adds up\n")
+		return nil
+	})
+	return c
+}
+
+// busURL finds the bus, empty when there is none.
+func busURL(data string) (string, error) {
+	env, err := boot.Parse[where]("")
+	if err != nil || env.NATSURL != "" {
+		return env.NATSURL, err
+	}
+	raw, err := os.ReadFile(filepath.Join(data, BusFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("bus address: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
+}
+
+func match(ctx context.Context, a *billing.Admin, url string) (int64, []string, error) {
+	b, err := bus.Connect(ctx, bus.Config{URL: url, Name: "reconcile"})
+	if err != nil {
+		return 0, nil, err
+	}
+	defer b.Close()
+	return a.MatchUsage(ctx, b)
 }

@@ -71,6 +71,19 @@ func (q *Queries) ClaimExpiredHolds(ctx context.Context, now time.Time, leaseSta
 	return items, nil
 }
 
+const countBookedByUsage = `-- name: CountBookedByUsage :one
+select count(*) from settlements
+where source = 'usage' and ended_at between $1::timestamptz and $2::timestamptz
+`
+
+// CountBookedByUsage counts what usage events of a time decided.
+func (q *Queries) CountBookedByUsage(ctx context.Context, first time.Time, last time.Time) (int64, error) {
+	row := q.db.QueryRow(ctx, countBookedByUsage, first, last)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countJournal = `-- name: CountJournal :one
 select (select count(*) from entries)::bigint as entries,
        (select count(*) from settlements)::bigint as settlements,
@@ -205,6 +218,37 @@ func (q *Queries) GetHold(ctx context.Context, job []byte) (GetHoldRow, error) {
 		&i.ExpiresAt,
 	)
 	return i, err
+}
+
+const listBooked = `-- name: ListBooked :many
+select encode(job, 'hex') as job, charged_micro from settlements
+where job = any (select decode(unnest($1::text[]), 'hex'))
+`
+
+type ListBookedRow struct {
+	Job          string
+	ChargedMicro int64
+}
+
+// ListBooked gives what was booked for jobs.
+func (q *Queries) ListBooked(ctx context.Context, jobs []string) ([]ListBookedRow, error) {
+	rows, err := q.db.Query(ctx, listBooked, jobs)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListBookedRow
+	for rows.Next() {
+		var i ListBookedRow
+		if err := rows.Scan(&i.Job, &i.ChargedMicro); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listOverdueHolds = `-- name: ListOverdueHolds :many

@@ -1,0 +1,125 @@
+package main_test
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const demoKey = "sk-engy-demo-0123456789"
+
+// startUp runs `engy up` as a person would.
+func startUp(t *testing.T, data string, args ...string) (*process, *cluster) {
+	t.Helper()
+	p := spawn(t, "up", []string{"DATABASE_URL=", "NATS_URL="}, append([]string{
+		"up", "--listen", "127.0.0.1:0", "--data", data, "--key", demoKey,
+	}, args...)...)
+	return p, &cluster{t: t, api: p.address(), key: demoKey}
+}
+
+// verb runs an operator's verb and gives what it prints.
+func verb(t *testing.T, env []string, args ...string) (string, error) {
+	t.Helper()
+	c := exec.Command(program, args...)
+	c.Env = append(os.Environ(), env...)
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+func TestUpIsAWholePlatformThatKeepsItsState(t *testing.T) {
+	t.Parallel()
+	// A folder that the database's user could not enter by itself.
+	data := filepath.Join(t.TempDir(), "closed", "data")
+	require.NoError(t, os.Mkdir(filepath.Dir(data), 0o700))
+	p, c := startUp(t, data, "--credit-usd", "2.5")
+	r := c.fold(c.chat(demoKey, hello("hello", true)))
+	require.True(t, strings.HasPrefix(r.Text, "Simulated"), "the simulator says what it is: %s", r.Text)
+	require.Contains(t, p.log.String(), "curl -N "+c.api)
+
+	out, err := verb(t, nil, "account", "list", "--data", data)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "demo")
+	out, err = verb(t, nil, "reconcile", "--data", data)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "the ledger adds up")
+	require.Contains(t, out, "usage events compared")
+	require.Zero(t, p.stop())
+
+	// The same amount is not paid in again, and what was spent stays spent.
+	p, c = startUp(t, data, "--credit-usd", "2.5")
+	c.fold(c.chat(demoKey, hello("hello", false)))
+	out, err = verb(t, nil, "account", "list", "--data", data)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "2.49")
+
+	// It comes back after the hard way down, too, and leaves no server behind.
+	p.kill()
+	_, c = startUp(t, data, "--credit-usd", "2.5")
+	require.Equal(t, "stop", c.fold(c.chat(demoKey, hello("hello", true))).Finish)
+}
+
+func TestKeysAndAccountsByVerbs(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{})
+	env := []string{"DATABASE_URL=" + c.dsn, "NATS_URL=" + c.bus}
+	out, err := verb(t, env, "account", "create", "bob")
+	require.NoError(t, err, out)
+	for _, cause := range []string{"invoice-1", "invoice-1"} {
+		out, err = verb(t, env, "account", "credit", "bob", "12.5", "--cause", cause)
+		require.NoError(t, err, out)
+		require.Contains(t, out, "balance 12.500000 USD")
+	}
+	out, err = verb(t, env, "key", "create", "bob", "--name", "laptop")
+	require.NoError(t, err, out)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	secret, id := lines[1], strings.TrimPrefix(lines[0], "key ")
+	require.True(t, strings.HasPrefix(secret, "sk-engy-"))
+	c.eventually("the edge knows the key", func() bool { return c.known(secret) })
+	c.body(c.chat(secret, hello("[[sim tokens=3]]", false)))
+
+	out, err = verb(t, env, "key", "list", "bob")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "laptop")
+	require.NotContains(t, out, secret, "a key is shown once")
+	out, err = verb(t, env, "key", "revoke", id)
+	require.NoError(t, err, out)
+	c.eventually("the key is dead", func() bool {
+		resp := c.chat(secret, hello("hi", false))
+		c.body(resp)
+		return resp.StatusCode == http.StatusUnauthorized
+	})
+	out, err = verb(t, env, "migrate")
+	require.NoError(t, err, out)
+	out, err = verb(t, env, "reconcile")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "the ledger adds up")
+}
+
+func TestAWrongCommandSaysWhyInOneLine(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"up", "--slots", "0"},
+		{"up", "--listen", "nonsense"},
+		{"up", "--region", "mars"},
+		{"up", "--credit-usd", "abc"},
+		{"up", "--model", "a=b"},
+		{"up", "--engine", "ftp://x"},
+		{"account", "credit", "bob", "1.0000001", "--data", t.TempDir()},
+		{"account", "list", "--data", t.TempDir()},
+		{"nonsense"},
+	} {
+		c := exec.Command(program, args...)
+		c.Dir = t.TempDir()
+		c.Env = append(os.Environ(), "DATABASE_URL=", "NATS_URL=")
+		out, err := c.CombinedOutput()
+		require.Error(t, err, "%v", args)
+		require.Equal(t, 1, c.ProcessState.ExitCode(), "%v", args)
+		require.Equal(t, 1, strings.Count(strings.TrimSpace(string(out)), "\n")+1, "%v: %s", args, out)
+		require.NotContains(t, string(out), "panic")
+	}
+}
