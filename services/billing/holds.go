@@ -110,7 +110,7 @@ func (s *service) hold(ctx context.Context, holds []bus.Hold) (answers []bus.Hol
 	defer cancel()
 	for range holdTries {
 		answers, err = s.book.Hold(ctx, holds)
-		if err == nil || !(fault.Is(err, fault.Busy) || fault.Is(err, fault.Unavailable)) {
+		if err == nil || !fault.Is(err, fault.Busy) && !fault.Is(err, fault.Unavailable) {
 			return answers, err
 		}
 	}

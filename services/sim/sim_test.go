@@ -54,7 +54,9 @@ func start(t testing.TB, change ...func(*sim.Config)) *engine {
 	t.Cleanup(func() {
 		cancel()
 		e.client.CloseIdleConnections()
-		_ = <-e.ended
+		if err, ok := <-e.ended; ok && err != nil && !errors.Is(err, sim.ErrDied) {
+			t.Error(err)
+		}
 	})
 	return e
 }

@@ -197,7 +197,9 @@ func fingerprint(m sql.Migrations) (string, error) {
 			return err
 		}
 		b, err := fs.ReadFile(m.Files, path)
-		fmt.Fprintf(h, "%s %d\n%s", path, len(b), b)
+		if err == nil {
+			_, err = fmt.Fprintf(h, "%s %d\n%s", path, len(b), b)
+		}
 		return err
 	})
 	return hex.EncodeToString(h.Sum(nil)), err

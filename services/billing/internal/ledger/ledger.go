@@ -107,7 +107,7 @@ func planned() map[string]string {
 	}
 }
 
-// Open hold of a job, as the database has it.
+// OpenHold is an open hold of a job, as the database has it.
 type OpenHold struct {
 	Job     string
 	Account string

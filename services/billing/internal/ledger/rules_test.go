@@ -52,8 +52,8 @@ func TestTheJournalCannotBeChangedByAnybody(t *testing.T) {
 func TestAReplicaSessionDoesNotGetAroundTheRules(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, 1000)
-	refused(t, h.owner, "do $$ begin set local session_replication_role = replica; delete from entries; end $$")
-	refused(t, h.owner, `do $$ begin set local session_replication_role = replica;
+	_ = refused(t, h.owner, "do $$ begin set local session_replication_role = replica; delete from entries; end $$")
+	_ = refused(t, h.owner, `do $$ begin set local session_replication_role = replica;
 		insert into transactions (kind, cause) values ('credit', 'x');
 		insert into entries select id, 'a0', 5 from transactions where cause = 'x'; end $$`)
 	h.adds(t, t)
@@ -89,7 +89,7 @@ func TestEntriesThatDoNotBalanceAreRefused(t *testing.T) {
 	}
 	// Later, and in balance by itself: still refused.
 	h.exec(t, "insert into accounts (id, name, kind) values ('late', 'late', 'customer')")
-	refused(t, h.owner, `insert into entries values (`+first+`, 'revenue', 5), (`+first+`, 'late', -5)`)
+	_ = refused(t, h.owner, `insert into entries values (`+first+`, 'revenue', 5), (`+first+`, 'late', -5)`)
 	h.adds(t, t)
 }
 
