@@ -59,6 +59,8 @@ type place struct {
 	key     string
 	hash    string
 	board   *board
+	// benched are the accounts of a benchmark, each with its key.
+	benched [][2]string
 }
 
 func newPlace(t *testing.T, credit money.Micro) *place {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/services/billing/internal/ledger"
@@ -12,14 +14,24 @@ import (
 
 // consumeUsage books usage events in batches. A batch is acknowledged once it
 // is committed, and comes again otherwise: the stream is the retry state.
+// Several batches are under way at once, so that one is read while another is
+// committed; in which order they are booked does not matter.
 func (s *service) consumeUsage(ctx context.Context) error {
-	return s.Bus.Usages(ctx, usageDurable, usageBatchMax, usageBatchWait, func(ctx context.Context, events []bus.UsageEvent) error {
-		ended := make([]ledger.Ended, len(events))
-		for i, e := range events {
-			ended[i] = ledger.ByUsage(e)
-		}
-		return s.settle(ctx, ended)
-	})
+	g, ctx := errgroup.WithContext(ctx)
+	for range usageReaders {
+		g.Go(func() error {
+			return s.Bus.Usages(ctx, usageDurable, usageBatchMax, usageBatchWait, s.bookUsage)
+		})
+	}
+	return g.Wait()
+}
+
+func (s *service) bookUsage(ctx context.Context, events []bus.UsageEvent) error {
+	ended := make([]ledger.Ended, len(events))
+	for i, e := range events {
+		ended[i] = ledger.ByUsage(e)
+	}
+	return s.settle(ctx, ended)
 }
 
 // settleOrphans books jobs whose edge died, by the report of the worker that

@@ -5,20 +5,11 @@
 
 -- +goose Up
 
--- settle books a batch of ended jobs and answers four lists, one after the
--- other: what was decided of each, what was charged, what could not be, and what
--- had been held.
---   0 booked   1 booked before, with the same content   2 booked before, with
---   other content   3 no such account   4 the hold belongs to another account
--- Only 0 changes anything. The charge is at most the hold plus what the account
--- has free at that moment; the rest is the shortfall. A job may stand in a
--- batch once. Reasoning tokens that nobody counted are -1 on the way in.
---
--- An account is named once, in order of their ids; p_places says which of them
--- a job is of, counted from one.
+-- settle_once does what settle does. Whether a job was settled before is asked
+-- when p_again says so; otherwise anything that cannot be booked is an error.
 -- +goose StatementBegin
-create function settle(
-    p_jobs bytea[], p_accounts text[], p_places int[],
+create function settle_once(
+    p_again boolean, p_jobs bytea[], p_accounts text[], p_places int[],
     p_keys text[], p_models text[], p_regions text[], p_routes text[],
     p_outcomes text[], p_sources text[], p_workers text[], p_attempts bigint[],
     p_prompts bigint[], p_cacheds bigint[], p_completions bigint[], p_reasonings bigint[],
@@ -73,10 +64,14 @@ begin
                        when h.job is not null then 4
                        else 0 end::bigint as decided
         from unnest(p_jobs) with ordinality q (job, i)
-        left join settlements s on s.job = q.job
+        left join settlements s on s.job = case when p_again then q.job end
         left join holds h on h.job = case when v_hold[i] is null then q.job end
         order by i
     ) d;
+
+    if not p_again and 0 <> any (v_decided) then
+        raise exception using errcode = 'unique_violation', message = 'not all jobs can be booked';
+    end if;
 
     -- Mostly the holds cover the charges, and what is free covers the rest.
     if exists (
@@ -140,6 +135,42 @@ begin
     ) m
     where k.id = m.key and k.account_id = p_accounts[m.place];
     return v_decided || v_charged || v_short || v_held;
+end
+$$;
+-- +goose StatementEnd
+
+-- settle books a batch of ended jobs and answers four lists, one after the
+-- other: what was decided of each, what was charged, what could not be, and what
+-- had been held.
+--   0 booked   1 booked before, with the same content   2 booked before, with
+--   other content   3 no such account   4 the hold belongs to another account
+-- Only 0 changes anything. The charge is at most the hold plus what the account
+-- has free at that moment; the rest is the shortfall. A job may stand in a
+-- batch once. Reasoning tokens that nobody counted are -1 on the way in.
+--
+-- An account is named once, in order of their ids; p_places says which of them
+-- a job is of, counted from one.
+--
+-- Mostly no job of a batch was settled before. That is not asked but tried, since
+-- the primary key of settlements is asked in any case; a batch where it is not so
+-- is taken back and begun again with open eyes.
+-- +goose StatementBegin
+create function settle(
+    p_jobs bytea[], p_accounts text[], p_places int[],
+    p_keys text[], p_models text[], p_regions text[], p_routes text[],
+    p_outcomes text[], p_sources text[], p_workers text[], p_attempts bigint[],
+    p_prompts bigint[], p_cacheds bigint[], p_completions bigint[], p_reasonings bigint[],
+    p_versions text[], p_rate_inputs bigint[], p_rate_outputs bigint[], p_rate_cacheds bigint[],
+    p_claims bigint[], p_charges bigint[], p_first_bytes bigint[], p_totals bigint[], p_ends timestamptz[]
+) returns bigint[] language plpgsql as $$
+begin
+    return settle_once(false, p_jobs, p_accounts, p_places, p_keys, p_models, p_regions, p_routes, p_outcomes, p_sources,
+                       p_workers, p_attempts, p_prompts, p_cacheds, p_completions, p_reasonings, p_versions, p_rate_inputs,
+                       p_rate_outputs, p_rate_cacheds, p_claims, p_charges, p_first_bytes, p_totals, p_ends);
+exception when unique_violation then
+    return settle_once(true, p_jobs, p_accounts, p_places, p_keys, p_models, p_regions, p_routes, p_outcomes, p_sources,
+                       p_workers, p_attempts, p_prompts, p_cacheds, p_completions, p_reasonings, p_versions, p_rate_inputs,
+                       p_rate_outputs, p_rate_cacheds, p_claims, p_charges, p_first_bytes, p_totals, p_ends);
 end
 $$;
 -- +goose StatementEnd

@@ -20,11 +20,16 @@ select settle(
 select encode(job, 'hex') as job, account_id, key_id, model, micro, rate_version, rate_input, rate_output, rate_cached, expires_at
 from holds where job = @job::bytea;
 
--- RenewHolds moves the end of holds that are open; it never comes earlier.
+-- RenewHolds moves the end of holds that are open; it never comes earlier. It
+-- waits for nobody: who settles waits for rows in another order, and a hold that
+-- is being closed needs no new end.
 -- name: RenewHolds :execrows
-update holds set expires_at = greatest(expires_at, @expires::timestamptz)
-where job = any (select decode(unnest(@jobs::text[]), 'hex'));
-
+update holds h set expires_at = greatest(h.expires_at, @expires::timestamptz)
+where h.job in (
+    select o.job from holds o
+    where o.job = any (select decode(unnest(@jobs::text[]), 'hex'))
+    for update skip locked
+);
 -- ClaimExpiredHolds takes up holds that ran out and that nobody else took up
 -- during the lease. The rows are not locked afterwards: settling them is a
 -- no-op for whoever comes second.

@@ -210,3 +210,50 @@ func TestTheBoardIsMadeEqualHoweverOftenItFails(t *testing.T) {
 	}
 	require.Eventually(t, equal, 10*time.Second, 5*time.Millisecond)
 }
+
+// slow is a board that takes its time, and tells of its first key.
+type slow struct {
+	flaky
+	begun chan struct{}
+	once  sync.Once
+}
+
+func (w *slow) PutPrincipal(_ context.Context, hash string, p bus.Principal) error {
+	t := time.NewTimer(time.Millisecond)
+	<-t.C
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keys[hash] = p
+	w.once.Do(func() { close(w.begun) })
+	return nil
+}
+
+func TestANewKeyDoesNotWaitForTheFirstCopy(t *testing.T) {
+	t.Parallel()
+	s, owner := store(t)
+	a, err := s.CreateAccount(t.Context(), "customer", nil)
+	require.NoError(t, err)
+	const old = 5000
+	_, err = owner.Exec(t.Context(), `insert into keys (id, account_id, hash, prefix)
+		select 'key-' || n, $1, sha256(n::text::bytea), 'sk-engy-' from generate_series(1, $2::int) n`, a.ID, old)
+	require.NoError(t, err)
+	w := &slow{flaky: flaky{keys: map[string]bus.Principal{}, funds: map[string]bool{}}, begun: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Publish(ctx, w, slog.New(slog.DiscardHandler)) })
+	defer wg.Wait()
+	defer cancel()
+	<-w.begun
+	_, secret, err := s.CreateKey(t.Context(), a.ID, account.KeyOptions{})
+	require.NoError(t, err)
+	h := account.HashOf(secret)
+	there := func() (int, bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		_, ok := w.keys[hex.EncodeToString(h[:])]
+		return len(w.keys), ok
+	}
+	require.Eventually(t, func() bool { _, ok := there(); return ok }, 10*time.Second, time.Millisecond)
+	n, _ := there()
+	require.Less(t, n, old, "the copy was not over")
+}

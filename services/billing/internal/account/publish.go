@@ -21,6 +21,8 @@ const (
 	channelKeys  = "engy_keys"
 	channelFunds = "engy_funds"
 
+	// copyRows is how much is copied between two looks at the news.
+	copyRows     = 100
 	againAfter   = 250 * time.Millisecond
 	publishWait  = 10 * time.Second
 	syncAllEvery = 10 * time.Minute
@@ -35,8 +37,8 @@ type Board interface {
 }
 
 // Publish keeps the board equal to the database until ctx ends. It listens for
-// changes first and then copies everything, so that nothing falls between; a
-// lost connection starts over. Several publishers do no harm: each one reads
+// changes first and then copies everything, so that nothing falls between; what
+// is new does not wait for the end of the copy. A lost connection starts over. Several publishers do no harm: each one reads
 // the row anew for every change it hears of, after its own writes.
 func (s *Store) Publish(ctx context.Context, board Board, log *slog.Logger) error {
 	for ctx.Err() == nil {
@@ -77,10 +79,11 @@ func (s *Store) publish(ctx context.Context, board Board) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return hear(ctx, listening, news) })
 	g.Go(func() error {
-		if err := s.copyAll(ctx, board); err != nil {
+		c := copying{s, board, news}
+		if err := c.all(ctx); err != nil {
 			return err
 		}
-		return s.follow(ctx, board, news)
+		return c.follow(ctx)
 	})
 	return g.Wait()
 }
@@ -97,7 +100,16 @@ func hear(ctx context.Context, conn *pgx.Conn, news *news) error {
 	}
 }
 
-func (s *Store) follow(ctx context.Context, board Board, news *news) error {
+// copying is one round of making the board equal. One goroutine does all of it:
+// what it reads it writes before it reads the same again, so that the board
+// never goes back to an older state.
+type copying struct {
+	*Store
+	board Board
+	news  *news
+}
+
+func (c copying) follow(ctx context.Context) error {
 	again := time.NewTimer(syncAllEvery)
 	defer again.Stop()
 	for {
@@ -106,20 +118,28 @@ func (s *Store) follow(ctx context.Context, board Board, news *news) error {
 			return context.Cause(ctx)
 		case <-again.C:
 			return errSyncAgain
-		case <-news.ring:
+		case <-c.news.ring:
 		}
-		keys, funds := news.take()
-		for hash := range keys {
-			if err := s.publishKey(ctx, board, hash); err != nil {
-				return err
-			}
-		}
-		for account := range funds {
-			if err := s.publishFunds(ctx, board, account); err != nil {
-				return err
-			}
+		if err := c.publishNews(ctx); err != nil {
+			return err
 		}
 	}
+}
+
+// publishNews publishes what changed since it was last called.
+func (c copying) publishNews(ctx context.Context) error {
+	keys, funds := c.news.take()
+	for hash := range keys {
+		if err := c.publishKey(ctx, c.board, hash); err != nil {
+			return err
+		}
+	}
+	for account := range funds {
+		if err := c.publishFunds(ctx, c.board, account); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Store) publishKey(ctx context.Context, board Board, hashHex string) error {
@@ -152,32 +172,32 @@ func (s *Store) publishFunds(ctx context.Context, board Board, account string) e
 	return board.PutFunds(ctx, bus.Funds{Account: account, Empty: empty})
 }
 
-// copyAll puts every live key on the board and takes off what was there before
-// and is not live. What is put on while it runs is not touched.
-func (s *Store) copyAll(ctx context.Context, board Board) error {
-	there, err := board.Principals(ctx)
+// all puts every live key on the board and takes off what was there before and
+// is not live. What is put on while it runs is not touched.
+func (c copying) all(ctx context.Context) error {
+	there, err := c.board.Principals(ctx)
 	if err != nil {
 		return err
 	}
 	live := make(map[string]bool)
-	if err := s.copyKeys(ctx, board, live); err != nil {
+	if err := c.keys(ctx, live); err != nil {
 		return err
 	}
 	for _, hash := range there {
 		if !live[hash] {
 			// Asked for once more: it may have been made a moment ago.
-			if err := s.publishKey(ctx, board, hash); err != nil {
+			if err := c.publishKey(ctx, c.board, hash); err != nil {
 				return err
 			}
 		}
 	}
-	return s.copyFunds(ctx, board)
+	return c.funds(ctx)
 }
 
-func (s *Store) copyKeys(ctx context.Context, board Board, live map[string]bool) error {
+func (c copying) keys(ctx context.Context, live map[string]bool) error {
 	after := []byte{}
 	for {
-		rows, err := dbsqlc.New(s.pool).ListPrincipals(ctx, after, pageRows)
+		rows, err := dbsqlc.New(c.pool).ListPrincipals(ctx, after, copyRows)
 		if err != nil {
 			return pg.Translate(err)
 		}
@@ -186,31 +206,34 @@ func (s *Store) copyKeys(ctx context.Context, board Board, live map[string]bool)
 			hash := hex.EncodeToString(r.Hash)
 			live[hash] = true
 			p := bus.Principal{Account: r.AccountID, Key: r.ID, Models: r.Models, Retain: r.Retain}
-			if err := board.PutPrincipal(ctx, hash, p); err != nil {
+			if err := c.board.PutPrincipal(ctx, hash, p); err != nil {
 				return err
 			}
 		}
-		if len(rows) < pageRows {
+		if len(rows) < copyRows {
 			return nil
+		}
+		if err := c.publishNews(ctx); err != nil {
+			return err
 		}
 	}
 }
 
-func (s *Store) copyFunds(ctx context.Context, board Board) error {
+func (c copying) funds(ctx context.Context) error {
 	after := ""
 	for {
-		rows, err := dbsqlc.New(s.pool).ListFunds(ctx, after, pageRows)
+		rows, err := dbsqlc.New(c.pool).ListFunds(ctx, after, copyRows)
 		if err != nil {
 			return pg.Translate(err)
 		}
 		for _, r := range rows {
 			after = r.AccountID
-			if err := board.PutFunds(ctx, bus.Funds{Account: r.AccountID, Empty: r.Empty}); err != nil {
+			if err := c.board.PutFunds(ctx, bus.Funds{Account: r.AccountID, Empty: r.Empty}); err != nil {
 				return err
 			}
 		}
-		if len(rows) < pageRows {
-			return nil
+		if err := c.publishNews(ctx); err != nil || len(rows) < copyRows {
+			return err
 		}
 	}
 }

@@ -73,6 +73,38 @@ func BenchmarkSettle(b *testing.B) {
 	}
 }
 
+// BenchmarkRequest is what one request costs the database: its hold, taken in
+// a group of 13, and its settlement, booked in a batch of 200.
+func BenchmarkRequest(b *testing.B) {
+	const groupSize, batchSize = 13, 200
+	for _, accounts := range []int{1, 100} {
+		b.Run(fmt.Sprintf("accounts=%d", accounts), func(b *testing.B) {
+			h := newHouse(b, credits(accounts)...)
+			cpu := newCPU(b, h)
+			var group []bus.Hold
+			var batch []ledger.Ended
+			b.ResetTimer()
+			for n := range b.N {
+				group = append(group, hold(n, n%accounts, 10))
+				batch = append(batch, ended(n, n%accounts, 7))
+				if len(group) == groupSize || len(batch) == batchSize || n == b.N-1 {
+					_, err := h.book.Hold(b.Context(), group)
+					require.NoError(b, err)
+					group = group[:0]
+				}
+				if len(batch) == batchSize || n == b.N-1 {
+					_, err := h.book.Settle(b.Context(), batch)
+					require.NoError(b, err)
+					batch = batch[:0]
+				}
+			}
+			b.StopTimer()
+			report(b, cpu, 1)
+			h.adds(b, b)
+		})
+	}
+}
+
 func credits(n int) []money.Micro {
 	cs := make([]money.Micro, n)
 	for i := range cs {

@@ -506,11 +506,17 @@ func (q *Queries) ListWrongTransactions(ctx context.Context, page int32) ([]List
 }
 
 const renewHolds = `-- name: RenewHolds :execrows
-update holds set expires_at = greatest(expires_at, $1::timestamptz)
-where job = any (select decode(unnest($2::text[]), 'hex'))
+update holds h set expires_at = greatest(h.expires_at, $1::timestamptz)
+where h.job in (
+    select o.job from holds o
+    where o.job = any (select decode(unnest($2::text[]), 'hex'))
+    for update skip locked
+)
 `
 
-// RenewHolds moves the end of holds that are open; it never comes earlier.
+// RenewHolds moves the end of holds that are open; it never comes earlier. It
+// waits for nobody: who settles waits for rows in another order, and a hold that
+// is being closed needs no new end.
 func (q *Queries) RenewHolds(ctx context.Context, expires time.Time, jobs []string) (int64, error) {
 	result, err := q.db.Exec(ctx, renewHolds, expires, jobs)
 	if err != nil {
