@@ -288,7 +288,8 @@ func batches[T any](ctx context.Context, b *Bus, cons jetstream.Consumer, batch 
 	defer iter.Stop()
 	stop := context.AfterFunc(ctx, iter.Stop)
 	defer stop()
-	msgs := make(chan jetstream.Msg, batch)
+	// What comes next is read while a batch is being booked.
+	msgs := make(chan fact[T], batch)
 	var failed error
 	go func() {
 		defer close(msgs)
@@ -298,11 +299,17 @@ func batches[T any](ctx context.Context, b *Bus, cons jetstream.Consumer, batch 
 				failed = err
 				return
 			}
-			msgs <- m
+			f := fact[T]{msg: m}
+			if err := Unmarshal(m.Data(), &f.value); err != nil {
+				b.log.Error("ALARM: fact cannot be read", "subject_bytes", len(m.Subject()))
+				_ = m.Term()
+				continue
+			}
+			msgs <- f
 		}
 	}()
 	for m := range msgs {
-		got := []jetstream.Msg{m}
+		got := []fact[T]{m}
 		late := time.NewTimer(wait)
 	gather:
 		for len(got) < batch {
@@ -325,33 +332,30 @@ func batches[T any](ctx context.Context, b *Bus, cons jetstream.Consumer, batch 
 	return translate(failed)
 }
 
+// fact is a stored message and what it says.
+type fact[T any] struct {
+	msg   jetstream.Msg
+	value T
+}
+
 // deliver hands one batch over and acknowledges it, or gives it back.
-func deliver[T any](ctx context.Context, b *Bus, got []jetstream.Msg, handle func(context.Context, []T) error) {
-	values, kept := make([]T, 0, len(got)), got[:0]
-	for _, m := range got {
-		var v T
-		if err := Unmarshal(m.Data(), &v); err != nil {
-			b.log.Error("ALARM: fact cannot be read", "subject_bytes", len(m.Subject()))
-			_ = m.Term()
-			continue
-		}
-		values, kept = append(values, v), append(kept, m)
-	}
-	if len(values) == 0 {
-		return
+func deliver[T any](ctx context.Context, b *Bus, got []fact[T], handle func(context.Context, []T) error) {
+	values := make([]T, len(got))
+	for i := range got {
+		values[i] = got[i].value
 	}
 	// A batch that was begun is finished, even while the service stops.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), factAckWait/2)
 	defer cancel()
 	if err := handle(ctx, values); err != nil {
-		b.log.Error("batch not booked, comes again", "count", len(values), "error", err)
-		for _, m := range kept {
-			_ = m.NakWithDelay(factPause)
+		b.log.Error("batch not booked, comes again", "count", len(got), "error", err)
+		for _, f := range got {
+			_ = f.msg.NakWithDelay(factPause)
 		}
 		return
 	}
-	for _, m := range kept {
-		if err := m.Ack(); err != nil {
+	for _, f := range got {
+		if err := f.msg.Ack(); err != nil {
 			b.log.Warn("fact not acknowledged", "error", err)
 			return
 		}
