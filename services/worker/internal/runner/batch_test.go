@@ -104,6 +104,8 @@ func TestALongTextIsCutBetweenCharacters(t *testing.T) {
 	require.NoError(t, s.Emit(b.rest()))
 	require.Eventually(t, func() bool { got, _ := o.text(); return got == long }, 10*time.Second, time.Millisecond)
 	named := 0
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for _, f := range o.frames {
 		for _, e := range f.Events {
 			if e.Call.Name != "" {
