@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -100,19 +99,7 @@ func newWorld(t *testing.T, set func(*world)) *world {
 	return w
 }
 
-func (w *world) run(f func(ctx context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- f(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			w.t.Error(err)
-		}
-	})
-	w.t.Cleanup(stop)
-	return stop
-}
+func (w *world) run(f func(ctx context.Context) error) (stop func()) { return bustest.Run(w.t, f) }
 
 func (w *world) billing(ctx context.Context) error {
 	return w.bus.ServeHolds(ctx, func(ask bus.HoldAsk) {

@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -125,19 +124,7 @@ func newWorld(t *testing.T, change func(*worker.Config)) *world {
 	return w
 }
 
-func (w *world) run(f func(ctx context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- f(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			w.t.Error(err)
-		}
-	})
-	w.t.Cleanup(stop)
-	return stop
-}
+func (w *world) run(f func(ctx context.Context) error) (stop func()) { return bustest.Run(w.t, f) }
 
 // own answers for the owner of the tickets until the function is called.
 func (w *world) own() (die func()) {

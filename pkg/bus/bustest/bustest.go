@@ -3,6 +3,9 @@
 package bustest
 
 import (
+	"context"
+	"errors"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,4 +41,21 @@ func Connect(t testing.TB, s *natsembed.Server, cfg bus.Config) *bus.Bus {
 func New(t testing.TB) *bus.Bus {
 	t.Helper()
 	return Connect(t, Server(t), bus.Config{})
+}
+
+// Run keeps f going until the function that it gives is called, or else to the
+// test's end; an error of f fails the test. It outlives the test's own context,
+// so that what f serves can still be stopped in order.
+func Run(t testing.TB, f func(ctx context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
 }

@@ -2,7 +2,6 @@ package offer_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -59,20 +58,7 @@ func newWorld(t *testing.T, change func(*offer.Config)) *world {
 	return w
 }
 
-// run keeps something going for the test's life.
-func (w *world) run(f func(ctx context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- f(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			w.t.Error(err)
-		}
-	})
-	w.t.Cleanup(stop)
-	return stop
-}
+func (w *world) run(f func(ctx context.Context) error) (stop func()) { return bustest.Run(w.t, f) }
 
 // hand is a worker of a few lines.
 type hand struct {

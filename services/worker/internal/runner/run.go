@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
@@ -113,7 +112,7 @@ func (j *run) watched(ctx context.Context) (context.Context, context.CancelCause
 func (j *run) attend(ctx context.Context, body []byte, stream *bus.Stream) ([]llm.Event, bus.End) {
 	ctx, cancel := context.WithDeadlineCause(ctx, j.ticket.Deadline, errDeadline)
 	defer cancel()
-	ctx, span := otel.Tracer("worker").Start(ctx, "job", trace.WithAttributes(
+	ctx, span := j.r.tracer.Start(ctx, "job", trace.WithAttributes(
 		attribute.String("engy.job", j.ticket.Job), attribute.String("engy.model", j.ticket.Model)))
 	defer span.End()
 	events, usage, err := j.generate(ctx, body, stream)

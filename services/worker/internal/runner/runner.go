@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
@@ -52,6 +54,7 @@ type Runner struct {
 	bus    *bus.Bus
 	engine engine.Engine
 	log    *slog.Logger
+	tracer trace.Tracer
 	bytes  *semaphore.Weighted
 	jobs   sync.WaitGroup
 	// work is the context of running jobs: it outlives the pulling.
@@ -78,7 +81,7 @@ var (
 // New prepares a runner.
 func New(cfg Config, b *bus.Bus, e engine.Engine, log *slog.Logger) *Runner {
 	r := &Runner{
-		cfg: cfg, bus: b, engine: e, log: log,
+		cfg: cfg, bus: b, engine: e, log: log, tracer: otel.Tracer("worker"),
 		bytes: semaphore.NewWeighted(claimBytesMax), running: map[string]*run{}, silent: map[string]int{},
 	}
 	for range r.queues() {
