@@ -29,7 +29,8 @@ func TestLimits(t *testing.T) {
 		t.Parallel()
 		for n, want := range map[int]int{
 			sim.HeaderBytesMax - 1024: http.StatusOK,
-			sim.HeaderBytesMax + 1024: http.StatusRequestHeaderFieldsTooLarge,
+			// The library reads up to one buffer more than it is told.
+			sim.HeaderBytesMax + 16<<10: http.StatusRequestHeaderFieldsTooLarge,
 		} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, e.url+"/health", nil)
 			require.NoError(t, err)

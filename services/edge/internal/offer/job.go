@@ -301,6 +301,7 @@ func (j *Job) Replace(body []byte) error {
 		j.booked() // nothing of the old attempt is booked
 	}
 	j.queue, j.bytes, j.seq, j.end, j.failure, j.booked = nil, 0, 0, nil, nil, nil
+	j.waits = time.Now()
 	return j.offer("", j.order.Ticket.Region)
 }
 
