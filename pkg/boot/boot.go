@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 
 	"github.com/caarlos0/env/v11"
@@ -92,19 +91,11 @@ func start[C any](ctx context.Context, name, prefix string, onBus bool, run func
 	return run(ctx, cfg, base)
 }
 
-// ballastBytes is memory that is counted and never touched, so that it costs an
-// address range only. The heap of a service is small and its garbage is much:
-// without ballast the collector would run many times a second. Unlike a higher
-// GOGC it does not multiply what a few large bodies take.
-const ballastBytes = 64 << 20
-
 // Main is a whole main function: it runs until a signal comes, and ends the
 // process with 1 and one line when that goes wrong.
 func Main(run func(ctx context.Context) error) {
 	ctx, stop := Signals()
-	ballast := make([]byte, ballastBytes)
 	err := run(ctx)
-	runtime.KeepAlive(ballast)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
