@@ -15,6 +15,7 @@ package billing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,7 +46,11 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	if d.Clock == nil {
 		d.Clock = time.Now
 	}
-	if err := serve(ctx, cfg, d); err != nil {
+	err := serve(ctx, cfg, d)
+	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // a stop that came while it started
+	}
+	if err != nil {
 		return fmt.Errorf("billing: %w", err)
 	}
 	return nil
