@@ -409,4 +409,8 @@ func TestNoPasswordIsTold(t *testing.T) {
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "hunter2")
 	require.Error(t, billing.Run(t.Context(), billing.Config{SweepEvery: -1, SweepAfter: time.Millisecond}, billing.Deps{}))
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	require.NoError(t, billing.Run(stopped, billing.Config{DatabaseURL: pgtest.DSN(t, sql.Billing())}, billing.Deps{}),
+		"a stop while it starts is no failure")
 }
