@@ -14,8 +14,6 @@ const (
 	BodyBytesMax = 160 << 20
 	// FrameBytesMax is where a message of frames is closed and the next begun.
 	FrameBytesMax = 256 << 10
-	// EventBytesMax bounds one event, which must fit a message.
-	EventBytesMax = 900 << 10
 
 	chunksAhead = 4
 	// RenewalJobsMax bounds the jobs of one renewal, which must fit a message.

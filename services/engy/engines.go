@@ -112,7 +112,7 @@ func (p *platform) simulator(ctx context.Context, models catalog.Catalog) ([]eng
 	}
 	ready := make(chan string, 1)
 	p.start(ctx, "simulator", func(ctx context.Context) error {
-		return sim.Run(ctx, cfg, sim.Deps{Log: b2log(p, "simulator"), Ready: func(addr string) { ready <- addr }})
+		return sim.Run(ctx, cfg, sim.Deps{Log: p.logger("simulator"), Ready: func(addr string) { ready <- addr }})
 	})
 	select {
 	case addr := <-ready:

@@ -274,7 +274,7 @@ func (p *platform) serve(ctx context.Context, dsn, key string) (addr, model stri
 		return "", "", err
 	}
 	p.start(ctx, "billing", func(ctx context.Context) error {
-		return billing.Run(ctx, billing.Config{DatabaseURL: dsn, SkipMigrations: true}, billing.Deps{Bus: b, Log: b2log(p, "billing")})
+		return billing.Run(ctx, billing.Config{DatabaseURL: dsn, SkipMigrations: true}, billing.Deps{Bus: b, Log: p.logger("billing")})
 	})
 	engines, err := p.engines(ctx, models)
 	if err != nil {
@@ -292,7 +292,7 @@ func (p *platform) serve(ctx context.Context, dsn, key string) (addr, model stri
 		p.start(ctx, name, func(ctx context.Context) error {
 			cfg := p.flags.worker(e.url)
 			cfg.Name, cfg.Models = name, e.models
-			return worker.Run(ctx, cfg, worker.Deps{Bus: wb, Log: b2log(p, "worker")})
+			return worker.Run(ctx, cfg, worker.Deps{Bus: wb, Log: p.logger("worker")})
 		})
 	}
 	eb, err := p.connect(ctx, "edge")
@@ -307,7 +307,7 @@ func (p *platform) serve(ctx context.Context, dsn, key string) (addr, model stri
 		}
 		cfg.Listen, cfg.Region = p.flags.listen, p.flags.region
 		return edge.Run(ctx, cfg, edge.Deps{
-			Bus: eb, Log: b2log(p, "edge"), Catalog: models, Rates: rates, Ready: func(a net.Addr) { ready <- a },
+			Bus: eb, Log: p.logger("edge"), Catalog: models, Rates: rates, Ready: func(a net.Addr) { ready <- a },
 		})
 	})
 	select {
@@ -322,7 +322,8 @@ func (p *platform) serve(ctx context.Context, dsn, key string) (addr, model stri
 	return addr, model, err
 }
 
-func b2log(p *platform, service string) *slog.Logger { return p.log.With("part", service) }
+// logger is what a part of the platform logs to.
+func (p *platform) logger(part string) *slog.Logger { return p.log.With("part", part) }
 
 // reachable names an address that a client on this machine can use.
 func reachable(a net.Addr) string {

@@ -224,7 +224,7 @@ func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 	default:
 		d.log.Warn("worker hangs", "worker", worker, "error", err)
 	}
-	d.Lost(worker)
+	d.lost(worker)
 }
 
 // Older lists the jobs that have been open for a time.
@@ -238,8 +238,8 @@ func (d *Desk) Older(than time.Duration) []string {
 	return ids
 }
 
-// Lost takes all jobs away from a worker.
-func (d *Desk) Lost(worker string) {
+// lost takes all jobs away from a worker.
+func (d *Desk) lost(worker string) {
 	for _, j := range d.open() {
 		j.lost(worker)
 	}
