@@ -7,6 +7,7 @@ package fault
 
 import (
 	"errors"
+	"strconv"
 	"time"
 )
 
@@ -15,6 +16,7 @@ type Code string
 
 const (
 	Invalid      Code = "invalid"        // the request is malformed or breaks a rule
+	Overlong     Code = "overlong"       // the prompt does not fit the model's window
 	Unauthorized Code = "unauthorized"   // key missing, unknown or revoked
 	Forbidden    Code = "forbidden"      // the key is good but may not do this
 	NoFunds      Code = "no_funds"       // balance or spending limit does not cover the hold
@@ -33,7 +35,7 @@ const (
 // Codes lists every code, for tests that must cover them all.
 func Codes() []Code {
 	return []Code{
-		Invalid, Unauthorized, Forbidden, NoFunds, NotFound, TooLarge, HeadTooLarge, Busy,
+		Invalid, Overlong, Unauthorized, Forbidden, NoFunds, NotFound, TooLarge, HeadTooLarge, Busy,
 		NoWorker, Engine, Timeout, Canceled, Unavailable, Internal,
 	}
 }
@@ -48,7 +50,10 @@ type Error struct {
 	// Retry is how long the caller should wait before trying again; zero means
 	// that nothing is promised.
 	Retry time.Duration
-	cause error
+	// Tokens and Window belong to Overlong: what the prompt has and what the model
+	// takes. Codecs say it in their own words. Zero when they are not known.
+	Tokens, Window int64
+	cause          error
 }
 
 // New returns an error with a code and a message that the caller may see.
@@ -64,6 +69,15 @@ func Wrap(code Code, message string, cause error) *Error {
 // At returns an Invalid error that names a field of the request.
 func At(field, message string) *Error {
 	return &Error{Code: Invalid, Message: message, Field: field}
+}
+
+// TooLong returns an Overlong error with its numbers.
+func TooLong(tokens, window int64) *Error {
+	return &Error{
+		Code: Overlong, Tokens: tokens, Window: window,
+		Message: "prompt is " + strconv.FormatInt(tokens, 10) +
+			" tokens, which exceeds the model's context window of " + strconv.FormatInt(window, 10) + "; reduce the prompt",
+	}
 }
 
 // Error gives the message and, for operators, the cause.

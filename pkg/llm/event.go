@@ -68,10 +68,21 @@ type CallDelta struct {
 type Fault struct {
 	Code    fault.Code `json:"code"`
 	Message string     `json:"message"`
+	// Tokens and Window belong to fault.Overlong.
+	Tokens int64 `json:"tokens,omitzero"`
+	Window int64 `json:"window,omitzero"`
+}
+
+// FaultOf makes a failure fit to travel: what only operators may see stays.
+func FaultOf(err error) *Fault {
+	f := fault.Of(err)
+	return &Fault{Code: f.Code, Message: f.Message, Tokens: f.Tokens, Window: f.Window}
 }
 
 // Err turns a travelled failure back into an error.
-func (f *Fault) Err() error { return fault.New(f.Code, f.Message) }
+func (f *Fault) Err() error {
+	return &fault.Error{Code: f.Code, Message: f.Message, Tokens: f.Tokens, Window: f.Window}
+}
 
 // Usage counts tokens. Cached is part of Prompt, Reasoning part of Completion;
 // Reasoning is nil when the engine does not tell.

@@ -53,10 +53,21 @@ type Request struct {
 	// Stream tells that the caller reads the answer as it is made; else its
 	// pieces may wait for each other on the way.
 	Stream bool `json:"stream,omitzero"`
+	// Effort is how hard the model shall think, as the caller said it: a tier, or
+	// another word. Thinking is "", "enabled" or "disabled". What a model's template
+	// wants to hear of them is written into Extra at the edge.
+	Effort   string `json:"-"`
+	Thinking string `json:"-"`
 	// IncludeUsage and Spelling say how the caller wants the answer written, and
 	// stay at the edge.
 	IncludeUsage bool   `json:"-"`
 	Spelling     string `json:"-"`
+	// PromptTokens is the estimate of the prompt, set when the request is admitted,
+	// for answers that name a count before the engine has.
+	PromptTokens int64 `json:"-"`
+	// Note is what the codec that read the request needs to write the answer.
+	// Nobody else reads it.
+	Note any `json:"-"`
 }
 
 // Item is one turn of the conversation, or a tool's answer.

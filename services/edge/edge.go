@@ -93,7 +93,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 		Listen: cfg.Listen, BodyBytesMax: BodyBytesMax, HeaderBytesMax: HeaderBytesMax,
 		KeepAlive: cfg.KeepAlive, WriteWait: WriteWait, Grace: cfg.Grace, RequestsMax: RequestsMax,
 	}, httpapi.Deps{
-		Codecs: codec.Text(), Fallback: codec.Fallback(), Check: e.keys.Check, Open: e.open,
+		Codecs: codec.Text(), Speaker: codec.Speaker, Check: e.keys.Check, Open: e.open,
 		Models: e.models, Model: e.model, NewID: newID, Healthy: e.ready, Log: d.Log, Ready: d.Ready,
 	})
 	if err != nil {

@@ -7,7 +7,6 @@ package admit
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -184,14 +183,10 @@ func (c Config) window(a *Admission) (tokens int64, set bool, err error) {
 	req, row := a.Request, a.Model
 	chars, media := req.Chars()
 	tokens = int64(chars)/CharsPerToken + BaseTokens
-	if tokens > row.Window {
-		return 0, false, fault.At("messages", "prompt is "+strconv.FormatInt(tokens, 10)+
-			" tokens, which exceeds the model's context window of "+strconv.FormatInt(row.Window, 10)+"; reduce the prompt")
-	}
+	req.PromptTokens = tokens
 	room := row.Window - tokens
 	if room < 1 {
-		return 0, false, fault.At("messages", "prompt of "+strconv.FormatInt(tokens, 10)+
-			" tokens leaves no room in the model's context window of "+strconv.FormatInt(row.Window, 10)+"; reduce the prompt")
+		return 0, false, fault.TooLong(tokens, row.Window)
 	}
 	set = req.MaxTokens > 0
 	if !set {

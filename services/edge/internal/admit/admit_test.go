@@ -110,7 +110,7 @@ func TestThePromptAtTheWindow(t *testing.T) {
 	require.NoError(t, err)
 	for _, chars := range []int{(262_144 - 16) * 4, 262_144 * 4, 3_000_000} {
 		_, err = decide(t, request("glm-5.2", chars))
-		require.True(t, fault.Is(err, fault.Invalid))
+		require.True(t, fault.Is(err, fault.Overlong))
 		require.Contains(t, err.Error(), "262144")
 	}
 }

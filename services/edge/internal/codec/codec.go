@@ -30,5 +30,15 @@ func Text() []Codec {
 	return []Codec{openai.Codec{}}
 }
 
-// Fallback is the codec that answers where no route is known.
-func Fallback() Codec { return openai.Codec{} }
+// Counter is a codec that can also tell how long a prompt is. These routes need
+// no key.
+type Counter interface {
+	// CountRoutes gives the routes as method, blank, path. Decode reads them too.
+	CountRoutes() []string
+	// Counted writes the answer.
+	Counted(tokens int64) []byte
+}
+
+// Speaker is the codec in whose words a path without a route of its own is
+// answered.
+func Speaker(path string) Codec { return openai.Codec{} }

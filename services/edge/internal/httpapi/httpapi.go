@@ -70,8 +70,10 @@ type Config struct {
 
 // Deps is what the server is handed.
 type Deps struct {
-	Codecs   []codec.Codec
-	Fallback codec.Codec
+	Codecs []codec.Codec
+	// Speaker gives the codec in whose words a path is answered that no codec
+	// serves.
+	Speaker func(path string) codec.Codec
 	// Check turns a key into a principal.
 	Check func(secret string) (bus.Principal, error)
 	// Open admits a call and starts it.
@@ -247,7 +249,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	default:
 		err = fault.New(fault.Invalid, "the request cannot be read")
 	}
-	code, body := s.deps.Fallback.Error(err, id)
+	code, body := s.deps.Speaker(c.Path()).Error(err, id)
 	if status != 0 && status != fiber.StatusNotFound {
 		c.Set(fiber.HeaderConnection, "close")
 	}

@@ -85,7 +85,7 @@ func start(t *testing.T, o open) (addr string, stop func() error) {
 		Listen: "127.0.0.1:0", BodyBytesMax: bodyMax, HeaderBytesMax: headMax,
 		KeepAlive: 50 * time.Millisecond, WriteWait: writeWait, Grace: 300 * time.Millisecond, RequestsMax: 1000,
 	}, httpapi.Deps{
-		Codecs: codec.Text(), Fallback: codec.Fallback(),
+		Codecs: codec.Text(), Speaker: codec.Speaker,
 		Check: func(secret string) (bus.Principal, error) {
 			if secret != goodKey {
 				return bus.Principal{}, fault.New(fault.Unauthorized, "the API key is not valid")

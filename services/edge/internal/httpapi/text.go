@@ -261,8 +261,7 @@ func (x *exchange) write(w *bufio.Writer, events []llm.Event) error {
 			return err
 		case err != nil:
 			// The client sees the failure in its dialect's words.
-			f := fault.Of(err)
-			_ = sink(llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: f.Code, Message: f.Message}})
+			_ = sink(llm.Event{Kind: llm.Failed, Fault: llm.FaultOf(err)})
 			_ = w.Flush()
 			return err
 		}

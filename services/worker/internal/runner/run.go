@@ -171,7 +171,7 @@ func conclude(cause, err error) (llm.Event, pricing.Outcome) {
 		err = cause
 	}
 	f := fault.Of(err)
-	return llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: f.Code, Message: f.Message}}, outcome
+	return llm.Event{Kind: llm.Failed, Fault: llm.FaultOf(f)}, outcome
 }
 
 // finish hands the end to the owner, and writes a report when the owner does not

@@ -7,31 +7,20 @@ package openai
 
 import (
 	"bytes"
-	"encoding/base64"
-	"errors"
-	"io"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/services/edge/internal/codec/wire"
 )
 
 const (
 	chatRoute = "POST /v1/chat/completions"
 
-	itemsMax       = 20_000
-	toolsMax       = 1_024
 	topLogprobsMax = 30
-	modelBytesMax  = 256
-	toolNameMax    = 256
-	// depthMax bounds how deep values may nest.
-	depthMax = 1_000
-	// nameShown is how much of such a name an error shows, in bytes.
-	nameShown = 64
 )
 
 // Codec speaks Chat Completions.
@@ -146,6 +135,12 @@ func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return fault.At("messages", "content must be a string, a list of parts, or null")
 }
 
+// textPart keeps a text as it came.
+func textPart(raw jsontext.Value) (llm.Part, error) {
+	text, err := wire.Text("messages", raw)
+	return llm.Part{Text: text}, err
+}
+
 func (p part) internal() (llm.Part, error) {
 	switch p.Type {
 	case "text", "input_text", "output_text", "":
@@ -164,19 +159,7 @@ func (p part) internal() (llm.Part, error) {
 	return llm.Part{}, fault.At("messages", "content part of an unknown type")
 }
 
-// textPart keeps a text as it came. Null and nothing are the empty text.
-func textPart(raw jsontext.Value) (llm.Part, error) {
-	switch raw.Kind() {
-	case '"':
-		return llm.Part{Text: llm.Verbatim(bytes.Clone(raw))}, nil
-	case 'n', 0:
-		return llm.Part{}, nil
-	}
-	return llm.Part{}, fault.At("messages", "the text of a content part must be a string")
-}
-
-// image reads an inline image. Addresses are never fetched, so they are
-// refused here.
+// image reads an inline image, with its address in an object or bare.
 func image(raw jsontext.Value) (*llm.Media, error) {
 	var url string
 	if raw.Kind() == '"' {
@@ -192,42 +175,28 @@ func image(raw jsontext.Value) (*llm.Media, error) {
 		}
 		url = object.URL
 	}
-	head, data, ok := strings.Cut(url, ",")
-	head = strings.ToLower(head)
-	kind, isData := strings.CutPrefix(head, "data:")
-	kind, isBase64 := strings.CutSuffix(kind, ";base64")
-	if !ok || !isData || !isBase64 || !strings.HasPrefix(kind, "image/") {
-		return nil, fault.At("messages", "images must be inline: a base64 data:image/ URI; addresses are not fetched")
-	}
-	data = strings.NewReplacer("\n", "", "\r", "").Replace(data)
-	if _, err := io.Copy(io.Discard, base64.NewDecoder(base64.StdEncoding, strings.NewReader(data))); err != nil || data == "" {
-		return nil, fault.At("messages", "the image is not valid base64")
-	}
-	return &llm.Media{Kind: "image", Type: kind, Data: data}, nil
+	return wire.DataURI("messages", url)
 }
 
 // Decode reads a chat completion request.
 func (Codec) Decode(_ string, body []byte) (*llm.Request, error) {
-	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
-		return nil, fault.New(fault.Invalid, "the body must be a JSON object")
+	in, err := wire.Decode[chatRequest](body)
+	if err != nil {
+		return nil, err
 	}
-	var wire chatRequest
-	if err := decode(body, &wire); err != nil {
-		return nil, refusal(err)
-	}
-	if wire.Model == "" || len(wire.Model) > modelBytesMax {
-		return nil, fault.At("model", "model must be the id of a model")
+	if err := wire.Model(in.Model); err != nil {
+		return nil, err
 	}
 	req := &llm.Request{
-		Model: wire.Model, Spelling: wire.Model, Stream: wire.Stream, Logprobs: wire.Logprobs,
-		IncludeUsage: wire.Stream && wire.StreamOptions != nil && wire.StreamOptions.IncludeUsage,
+		Model: in.Model, Spelling: in.Model, Stream: in.Stream, Logprobs: in.Logprobs,
+		IncludeUsage: in.Stream && in.StreamOptions != nil && in.StreamOptions.IncludeUsage,
 	}
 	steps := []func() error{
-		func() error { return limits(req, &wire) },
-		func() error { return items(req, wire.Messages) },
-		func() error { return tools(req, &wire) },
-		func() (err error) { req.Policy, err = policy(wire.Provider); return err },
-		func() (err error) { req.Extra, err = extra(wire.Extra); return err },
+		func() error { return limits(req, in) },
+		func() error { return items(req, in.Messages) },
+		func() error { return tools(req, in) },
+		func() (err error) { req.Policy, err = wire.Policy(in.Provider); return err },
+		func() (err error) { req.Extra, err = extra(in.Extra); return err },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -237,117 +206,26 @@ func (Codec) Decode(_ string, body []byte) (*llm.Request, error) {
 	return req, nil
 }
 
-// decode reads a body strictly. Text that is cut in the middle of a character,
-// as some clients send it, is mended once: what is no character becomes U+FFFD.
-func decode(body []byte, wire *chatRequest) error {
-	err := json.Unmarshal(body, wire)
-	var syntax *jsontext.SyntacticError
-	if !errors.As(err, &syntax) || errors.Is(err, jsontext.ErrDuplicateName) {
-		return err
-	}
-	clean, unclean := jsontext.AppendFormat(nil, body, jsontext.AllowInvalidUTF8(true))
-	if unclean != nil {
-		return err
-	}
-	*wire = chatRequest{}
-	return json.Unmarshal(clean, wire)
-}
-
-// keep copies a value that travels on verbatim. Deep ones are refused: they
-// travel inside other values, and every reader has a limit.
-func keep(field string, raw jsontext.Value) ([]byte, error) {
-	depth, inText := 0, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case inText && c == '\\':
-			i++
-		case c == '"':
-			inText = !inText
-		case inText:
-		case c == '{' || c == '[':
-			if depth++; depth > depthMax {
-				return nil, fault.At(field, field+" is nested too deeply")
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return bytes.Clone(raw), nil
-}
-
-// refusal turns a decoder's error into one that names the field and quotes no
-// content.
-func refusal(err error) error {
-	var coded *fault.Error
-	if errors.As(err, &coded) {
-		return coded
-	}
-	var semantic *json.SemanticError
-	if errors.As(err, &semantic) {
-		field := fieldName(semantic.JSONPointer)
-		return fault.At(field, field+" has the wrong type")
-	}
-	var syntax *jsontext.SyntacticError
-	if errors.As(err, &syntax) && errors.Is(syntax.Err, jsontext.ErrDuplicateName) {
-		field := fieldName(syntax.JSONPointer)
-		return fault.At(field, field+" appears twice")
-	}
-	return fault.New(fault.Invalid, "the body is not valid JSON")
-}
-
-// fieldName writes a JSON pointer the way callers write fields:
-// messages[0].content.
-func fieldName(p jsontext.Pointer) string {
-	var b strings.Builder
-	for token := range p.Tokens() {
-		if _, err := strconv.Atoi(token); err == nil && b.Len() > 0 {
-			b.WriteString("[" + token + "]")
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(short(token))
-	}
-	if b.Len() == 0 {
-		return "body"
-	}
-	return b.String()
-}
-
-// short makes a name that the caller made up fit to be shown.
-func short(name string) string {
-	if len(name) > nameShown {
-		name = name[:nameShown]
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, name)
-}
-
-func limits(req *llm.Request, wire *chatRequest) error {
-	limit, err := count("max_tokens", wire.MaxTokens, 1)
+func limits(req *llm.Request, in *chatRequest) error {
+	limit, err := wire.Count("max_tokens", in.MaxTokens, 1)
 	if err != nil {
 		return err
 	}
-	newer, err := count("max_completion_tokens", wire.MaxCompletionTokens, 1)
+	newer, err := wire.Count("max_completion_tokens", in.MaxCompletionTokens, 1)
 	if err != nil {
 		return err
 	}
 	if req.MaxTokens = limit; newer > 0 {
 		req.MaxTokens = newer
 	}
-	n, err := count("n", wire.N, 1)
+	n, err := wire.Count("n", in.N, 1)
 	if err != nil {
 		return err
 	}
 	if n > 1 {
 		return fault.At("n", "n must be 1: one answer a request")
 	}
-	top, err := count("top_logprobs", wire.TopLogprobs, 0)
+	top, err := wire.Count("top_logprobs", in.TopLogprobs, 0)
 	if err != nil {
 		return err
 	}
@@ -361,32 +239,12 @@ func limits(req *llm.Request, wire *chatRequest) error {
 	return nil
 }
 
-// count reads a whole number of at least low; absent and null give 0. What is
-// larger than an int64 is as good as the largest one: limits lower it anyway.
-func count(field string, raw jsontext.Value, low int64) (int64, error) {
-	if len(raw) == 0 || raw.Kind() == 'n' {
-		return 0, nil
-	}
-	bad := fault.At(field, field+" must be a whole number of at least "+strconv.FormatInt(low, 10))
-	if raw.Kind() != '0' {
-		return 0, bad
-	}
-	n, err := strconv.ParseInt(string(raw), 10, 64)
-	if errors.Is(err, strconv.ErrRange) && raw[0] != '-' {
-		return 1<<63 - 1, nil
-	}
-	if err != nil || n < low {
-		return 0, bad
-	}
-	return n, nil
-}
-
 func items(req *llm.Request, messages []message) error {
 	if len(messages) == 0 {
 		return fault.At("messages", "messages must hold at least one message")
 	}
-	if len(messages) > itemsMax {
-		return fault.At("messages", "messages holds more than "+strconv.Itoa(itemsMax)+" messages")
+	if len(messages) > wire.ItemsMax {
+		return fault.At("messages", "messages holds more than "+strconv.Itoa(wire.ItemsMax)+" messages")
 	}
 	req.Items = make([]llm.Item, 0, len(messages))
 	for i := range messages {
@@ -443,14 +301,14 @@ func (m *message) thoughts() string {
 }
 
 func (c toolCall) internal() (llm.Call, error) {
-	if c.Function.Name == "" || len(c.Function.Name) > toolNameMax {
-		return llm.Call{}, fault.At("messages", "a tool call's name must have 1 to "+strconv.Itoa(toolNameMax)+" bytes")
+	if err := wire.ToolName("messages.tool_calls.function.name", c.Function.Name); err != nil {
+		return llm.Call{}, err
 	}
 	call := llm.Call{ID: c.ID, Name: c.Function.Name}
 	switch c.Function.Arguments.Kind() {
 	case '"':
 		if err := json.Unmarshal(c.Function.Arguments, &call.Arguments); err != nil {
-			return llm.Call{}, refusal(err)
+			return llm.Call{}, wire.Refusal(err)
 		}
 	case '{':
 		call.Arguments = string(c.Function.Arguments)
@@ -458,24 +316,23 @@ func (c toolCall) internal() (llm.Call, error) {
 	return call, nil
 }
 
-func tools(req *llm.Request, wire *chatRequest) error {
-	if len(wire.Tools) > toolsMax {
-		return fault.At("tools", "tools holds more than "+strconv.Itoa(toolsMax)+" tools")
+func tools(req *llm.Request, in *chatRequest) error {
+	if len(in.Tools) > wire.ToolsMax {
+		return fault.At("tools", "tools holds more than "+strconv.Itoa(wire.ToolsMax)+" tools")
 	}
-	for i := range wire.Tools {
-		t := &wire.Tools[i]
+	for i := range in.Tools {
+		t := &in.Tools[i]
 		f := t.Function
 		if f == nil {
 			// Some clients send the flat form of another protocol.
 			f = &function{Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: t.Strict}
 		}
-		if f.Name == "" || len(f.Name) > toolNameMax {
-			field := "tools[" + strconv.Itoa(i) + "].function.name"
-			return fault.At(field, field+" must have 1 to "+strconv.Itoa(toolNameMax)+" bytes")
+		if err := wire.ToolName("tools["+strconv.Itoa(i)+"].function.name", f.Name); err != nil {
+			return err
 		}
 		spec := llm.ToolSpec{Name: f.Name, Description: f.Description}
 		if f.Parameters.Kind() == '{' {
-			schema, err := keep("tools", f.Parameters)
+			schema, err := wire.Keep("tools", f.Parameters)
 			if err != nil {
 				return err
 			}
@@ -487,7 +344,7 @@ func tools(req *llm.Request, wire *chatRequest) error {
 		}
 		req.Tools = append(req.Tools, spec)
 	}
-	return choice(req, wire.ToolChoice)
+	return choice(req, in.ToolChoice)
 }
 
 func choice(req *llm.Request, raw jsontext.Value) error {

@@ -4,10 +4,10 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/services/edge/internal/codec/sse"
+	"github.com/engy-ai/engy/services/edge/internal/codec/wire"
 )
 
 // idDigits is how much of the request id an answer's own id shows.
@@ -51,14 +51,8 @@ func (a *answer) head(b []byte, object string) []byte {
 	b = append(b, `","created":`...)
 	b = strconv.AppendInt(b, a.created, 10)
 	b = append(b, `,"model":`...)
-	b = quote(b, a.req.Spelling)
+	b = wire.Quote(b, a.req.Spelling)
 	return append(b, ',')
-}
-
-// quote appends a JSON string. What is not UTF-8 becomes U+FFFD.
-func quote(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s)
-	return b
 }
 
 // whole writes the answer as one body.
@@ -68,10 +62,10 @@ func (a *answer) whole(r *llm.Response) []byte {
 	if r.Text == "" && len(r.Calls) > 0 {
 		b = append(b, "null"...)
 	} else {
-		b = quote(b, r.Text)
+		b = wire.Quote(b, r.Text)
 	}
 	if r.Reasoning != "" {
-		b = quote(append(b, `,"reasoning_content":`...), r.Reasoning)
+		b = wire.Quote(append(b, `,"reasoning_content":`...), r.Reasoning)
 	}
 	if len(r.Calls) > 0 {
 		b = append(b, `,"tool_calls":[`...)
@@ -79,13 +73,13 @@ func (a *answer) whole(r *llm.Response) []byte {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = quote(append(b, `{"id":`...), call.ID)
-			b = quote(append(b, `,"type":"function","function":{"name":`...), call.Name)
+			b = wire.Quote(append(b, `{"id":`...), call.ID)
+			b = wire.Quote(append(b, `,"type":"function","function":{"name":`...), call.Name)
 			arguments := call.Arguments
-			if blank(arguments) {
+			if wire.Blank(arguments) {
 				arguments = "{}"
 			}
-			b = quote(append(b, `,"arguments":`...), arguments)
+			b = wire.Quote(append(b, `,"arguments":`...), arguments)
 			b = append(b, `}}`...)
 		}
 		b = append(b, ']')
@@ -120,15 +114,6 @@ func inner(raw []byte) []byte {
 	return raw[1 : len(raw)-1]
 }
 
-func blank(s string) bool {
-	for _, r := range s {
-		if r != ' ' && r != '\n' && r != '\t' && r != '\r' {
-			return false
-		}
-	}
-	return true
-}
-
 func usage(b []byte, u llm.Usage) []byte {
 	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), u.Prompt, 10)
 	b = strconv.AppendInt(append(b, `,"completion_tokens":`...), u.Completion, 10)
@@ -143,12 +128,12 @@ func usage(b []byte, u llm.Usage) []byte {
 }
 
 func receipt(b []byte, r llm.Receipt) []byte {
-	b = quote(append(b, `"x_engy":{"request_id":`...), r.RequestID)
+	b = wire.Quote(append(b, `"x_engy":{"request_id":`...), r.RequestID)
 	b = append(b, `,"miner":null,"worker":`...)
 	if r.Worker == "" {
 		b = append(b, "null"...)
 	} else {
-		b = quote(b, r.Worker)
+		b = wire.Quote(b, r.Worker)
 	}
 	b = strconv.AppendInt(append(b, `,"charged_micro":`...), r.ChargedMicro, 10)
 	return append(b, '}')
@@ -171,7 +156,7 @@ func (s *stream) add(e llm.Event) error {
 	b := s.buf[:0]
 	switch e.Kind {
 	case llm.Ping:
-		b = append(b, ": keep-alive\n\n"...)
+		b = sse.Comment(b, "keep-alive")
 	case llm.Text:
 		b = s.delta(b, "content", e)
 	case llm.Reasoning:
@@ -186,9 +171,7 @@ func (s *stream) add(e llm.Event) error {
 			err = e.Fault.Err()
 		}
 		_, body := s.codec.Error(err, s.id)
-		b = append(b, "data: "...)
-		b = append(b, body...)
-		b = append(b, "\n\n"...)
+		b = sse.Data(b, body)
 	}
 	s.buf = b
 	if len(b) == 0 {
@@ -232,7 +215,7 @@ func (s *stream) delta(b []byte, name string, e llm.Event) []byte {
 	b = append(b, '"')
 	b = append(b, name...)
 	b = append(b, `":`...)
-	b = quote(b, e.Text)
+	b = wire.Quote(b, e.Text)
 	return s.shut(b, e.Logprobs)
 }
 
@@ -245,17 +228,17 @@ func (s *stream) call(b []byte, e llm.Event) []byte {
 		b = s.settle(b)
 		s.calls, s.argued = e.Call.Index+1, false
 	}
-	s.argued = s.argued || !blank(e.Text)
+	s.argued = s.argued || !wire.Blank(e.Text)
 	b = s.open(b)
 	b = strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(e.Call.Index), 10)
 	if first {
-		b = quote(append(b, `,"id":`...), e.Call.ID)
-		b = quote(append(b, `,"type":"function","function":{"name":`...), e.Call.Name)
+		b = wire.Quote(append(b, `,"id":`...), e.Call.ID)
+		b = wire.Quote(append(b, `,"type":"function","function":{"name":`...), e.Call.Name)
 		b = append(b, ',')
 	} else {
 		b = append(b, `,"function":{`...)
 	}
-	b = quote(append(b, `"arguments":`...), e.Text)
+	b = wire.Quote(append(b, `"arguments":`...), e.Text)
 	return s.shut(append(b, `}}]`...), nil)
 }
 

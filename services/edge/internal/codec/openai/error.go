@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/services/edge/internal/codec/wire"
 )
 
 // Error writes a failure in OpenAI's form, its code being the HTTP status as a
@@ -15,13 +16,13 @@ func (Codec) Error(err error, id string) (int, []byte) {
 	if f.Code == fault.Internal {
 		message = "internal error; request id " + id
 	}
-	b := quote([]byte(`{"error":{"message":`), message)
-	b = quote(append(b, `,"type":`...), kind)
+	b := wire.Quote([]byte(`{"error":{"message":`), message)
+	b = wire.Quote(append(b, `,"type":`...), kind)
 	b = append(b, `,"param":`...)
 	if f.Field == "" {
 		b = append(b, "null"...)
 	} else {
-		b = quote(b, f.Field)
+		b = wire.Quote(b, f.Field)
 	}
 	b = strconv.AppendInt(append(b, `,"code":`...), int64(status), 10)
 	return status, append(b, "}}"...)
@@ -30,7 +31,7 @@ func (Codec) Error(err error, id string) (int, []byte) {
 // Status gives the HTTP status and OpenAI's error type for a code.
 func Status(c fault.Code) (status int, kind string) {
 	switch c {
-	case fault.Invalid:
+	case fault.Invalid, fault.Overlong:
 		return 400, "invalid_request_error"
 	case fault.Unauthorized:
 		return 401, "authentication_error"

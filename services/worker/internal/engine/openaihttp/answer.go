@@ -125,7 +125,7 @@ type call struct {
 	id, name string
 	// early holds arguments that came before the name.
 	early string
-	args  arguments
+	args  llm.Arguments
 }
 
 // take pushes a piece of a call, once the call has a name.
@@ -141,12 +141,12 @@ func (c *calls) take(p *callPiece, sink llm.Sink) error {
 		c.list = append(c.list, call{index: p.index})
 	}
 	k, text := &c.list[at], p.arg
-	if k.args.whole {
+	if k.args.Whole() {
 		// Nothing can follow a whole object: what does is the engine's summary,
 		// and joined to it the arguments would be broken.
 		text = ""
 	}
-	k.args.take(text)
+	k.args.Take(text)
 	if k.id == "" {
 		k.id = p.id
 	}
@@ -183,7 +183,7 @@ func (c *calls) find(p *callPiece) int {
 			return at
 		case p.index < 0 && p.id == "":
 			return -1
-		case p.id == "" || p.id == k.id || k.args.open():
+		case p.id == "" || p.id == k.id || k.args.Open():
 			return at
 		}
 	}
@@ -205,38 +205,9 @@ func (c *calls) any() bool { return len(c.list) > 0 }
 // cut tells whether a call's arguments stop in the middle.
 func (c *calls) cut() bool {
 	for i := range c.list {
-		if c.list[i].args.open() {
+		if c.list[i].args.Open() {
 			return true
 		}
 	}
 	return false
 }
-
-// arguments watches the brackets of JSON text as it comes.
-type arguments struct {
-	depth           int
-	quoted, escaped bool
-	whole           bool
-}
-
-func (a *arguments) take(text string) {
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		switch {
-		case a.escaped:
-			a.escaped = false
-		case a.quoted:
-			a.escaped, a.quoted = c == '\\', c != '"'
-		case c == '"':
-			a.quoted = true
-		case c == '{' || c == '[':
-			a.depth++
-		case c == '}' || c == ']':
-			if a.depth--; a.depth <= 0 {
-				a.whole = true
-			}
-		}
-	}
-}
-
-func (a *arguments) open() bool { return !a.whole && (a.depth > 0 || a.quoted) }

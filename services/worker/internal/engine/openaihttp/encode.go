@@ -1,6 +1,7 @@
 package openaihttp
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,13 +92,43 @@ func extra(b []byte, fields []llm.Field, own func(string) bool) []byte {
 
 func (q *quirks) messages(b []byte, req *llm.Request) []byte {
 	b = append(b, `,"messages":[`...)
+	var shown []llm.Part // media of tool results, which tool messages cannot hold
 	for i := range req.Items {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = q.message(b, &req.Items[i])
+		it := &req.Items[i]
+		switch {
+		case it.Role == llm.Tool && hasMedia(it.Parts):
+			text := *it
+			text.Parts = nil
+			for _, p := range it.Parts {
+				if p.Media != nil {
+					shown = append(shown, p)
+				} else {
+					text.Parts = append(text.Parts, p)
+				}
+			}
+			b = q.message(b, &text)
+			continue
+		case it.Role == llm.User && len(shown) > 0:
+			whole := *it
+			whole.Parts = append(shown, it.Parts...)
+			shown, it = nil, &whole
+		case it.Role != llm.Tool && len(shown) > 0:
+			b = append(q.message(b, &llm.Item{Role: llm.User, Parts: shown}), ',')
+			shown = nil
+		}
+		b = q.message(b, it)
+	}
+	if len(shown) > 0 {
+		b = q.message(append(b, ','), &llm.Item{Role: llm.User, Parts: shown})
 	}
 	return append(b, ']')
+}
+
+func hasMedia(parts []llm.Part) bool {
+	return slices.ContainsFunc(parts, func(p llm.Part) bool { return p.Media != nil })
 }
 
 func (q *quirks) message(b []byte, it *llm.Item) []byte {

@@ -1,0 +1,212 @@
+// Package wire reads JSON as callers send it: strictly, naming the field that is
+// wrong and quoting no content, and keeping what the platform does not read byte
+// for byte. It knows no protocol; each codec has its own members.
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+)
+
+const (
+	// ItemsMax, ToolsMax and ToolNameMax bound the lists of a request and the
+	// bytes of a tool's name; ModelBytesMax those of a model's.
+	ItemsMax      = 20_000
+	ToolsMax      = 1_024
+	ToolNameMax   = 256
+	ModelBytesMax = 256
+	// DepthMax bounds how deep values that are kept may nest.
+	DepthMax = 1_000
+	// nameShown is how much of a caller's name an error shows, in bytes.
+	nameShown = 64
+)
+
+// Decode reads a body into T strictly. Text that is cut in the middle of a
+// character, as some clients send it, is mended once: what is no character
+// becomes U+FFFD.
+func Decode[T any](body []byte) (*T, error) {
+	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
+		return nil, fault.New(fault.Invalid, "the body must be a JSON object")
+	}
+	wire := new(T)
+	err := json.Unmarshal(body, wire)
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) && !errors.Is(err, jsontext.ErrDuplicateName) {
+		if clean, unclean := jsontext.AppendFormat(nil, body, jsontext.AllowInvalidUTF8(true)); unclean == nil {
+			wire = new(T)
+			err = json.Unmarshal(clean, wire)
+		}
+	}
+	if err != nil {
+		return nil, Refusal(err)
+	}
+	return wire, nil
+}
+
+// Refusal turns a decoder's error into one that names the field and quotes no
+// content.
+func Refusal(err error) error {
+	var coded *fault.Error
+	if errors.As(err, &coded) {
+		return coded
+	}
+	var semantic *json.SemanticError
+	if errors.As(err, &semantic) {
+		field := fieldName(semantic.JSONPointer)
+		return fault.At(field, field+" has the wrong type")
+	}
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) && errors.Is(syntax.Err, jsontext.ErrDuplicateName) {
+		field := fieldName(syntax.JSONPointer)
+		return fault.At(field, field+" appears twice")
+	}
+	return fault.New(fault.Invalid, "the body is not valid JSON")
+}
+
+// fieldName writes a JSON pointer the way callers write fields:
+// messages[0].content.
+func fieldName(p jsontext.Pointer) string {
+	var b strings.Builder
+	for token := range p.Tokens() {
+		if _, err := strconv.Atoi(token); err == nil && b.Len() > 0 {
+			b.WriteString("[" + token + "]")
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(Short(token))
+	}
+	if b.Len() == 0 {
+		return "body"
+	}
+	return b.String()
+}
+
+// Short makes a name that the caller made up fit to be shown.
+func Short(name string) string {
+	if len(name) > nameShown {
+		name = name[:nameShown]
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, name)
+}
+
+// Model checks a model's name.
+func Model(name string) error {
+	if name == "" || len(name) > ModelBytesMax {
+		return fault.At("model", "model must be the id of a model")
+	}
+	return nil
+}
+
+// ToolName checks a tool's name.
+func ToolName(field, name string) error {
+	if name == "" || len(name) > ToolNameMax {
+		return fault.At(field, field+" must have 1 to "+strconv.Itoa(ToolNameMax)+" bytes")
+	}
+	return nil
+}
+
+// Keep copies a value that travels on verbatim. Deep ones are refused: they
+// travel inside other values, and every reader has a limit.
+func Keep(field string, raw jsontext.Value) ([]byte, error) {
+	depth, inText := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case inText && c == '\\':
+			i++
+		case c == '"':
+			inText = !inText
+		case inText:
+		case c == '{' || c == '[':
+			if depth++; depth > DepthMax {
+				return nil, fault.At(field, field+" is nested too deeply")
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return bytes.Clone(raw), nil
+}
+
+// Text keeps a text as it came. Null and nothing are the empty text.
+func Text(field string, raw jsontext.Value) (llm.Verbatim, error) {
+	switch raw.Kind() {
+	case '"':
+		return llm.Verbatim(bytes.Clone(raw)), nil
+	case 'n', 0:
+		return nil, nil
+	}
+	return nil, fault.At(field, field+" must be a string")
+}
+
+// Count reads a whole number of at least low; absent and null give 0. What is
+// larger than an int64 is as good as the largest one: limits lower it anyway.
+func Count(field string, raw jsontext.Value, low int64) (int64, error) {
+	if len(raw) == 0 || raw.Kind() == 'n' {
+		return 0, nil
+	}
+	bad := fault.At(field, field+" must be a whole number of at least "+strconv.FormatInt(low, 10))
+	if raw.Kind() != '0' {
+		return 0, bad
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if errors.Is(err, strconv.ErrRange) && raw[0] != '-' {
+		return 1<<63 - 1, nil
+	}
+	if err != nil || n < low {
+		return 0, bad
+	}
+	return n, nil
+}
+
+// Members walks the members of an object in their order.
+func Members(raw jsontext.Value, take func(name string, value jsontext.Value) error) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(raw))
+	if _, err := dec.ReadToken(); err != nil {
+		return Refusal(err)
+	}
+	for dec.PeekKind() != '}' {
+		token, err := dec.ReadToken()
+		if err != nil {
+			return Refusal(err)
+		}
+		name := token.String()
+		value, err := dec.ReadValue()
+		if err != nil {
+			return Refusal(err)
+		}
+		if err := take(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Quote appends a JSON string. What is not UTF-8 becomes U+FFFD.
+func Quote(b []byte, s string) []byte {
+	b, _ = jsontext.AppendQuote(b, s)
+	return b
+}
+
+// Blank tells whether there is nothing but white space, as in the arguments of
+// a call that has none.
+func Blank(s string) bool {
+	return strings.Trim(s, " \n\t\r") == ""
+}
