@@ -225,6 +225,27 @@ func TestTools(t *testing.T) {
 		}})
 		require.Empty(t, calls(t, body))
 	})
+	t.Run("a directive spells the arguments out", func(t *testing.T) {
+		t.Parallel()
+		body := user(`x [[sim tool=get_tide calls=2 args={"city":"New%20York","days":[[1%5D,2]}]]`, weather())
+		c := e.chat(t, body).Choices[0].Message.ToolCalls
+		require.Len(t, c, 2)
+		for _, call := range c {
+			require.Equal(t, `{"city":"New York","days":[[1],2]}`, call.Function.Arguments)
+		}
+	})
+	t.Run("an answer repeats what the tools said when told", func(t *testing.T) {
+		t.Parallel()
+		messages := []object{
+			{"role": "user", "content": "call get_tide [[sim echo_result]]"},
+			{"role": "assistant", "content": nil, "tool_calls": []object{{"id": "call_1", "type": "function", "function": object{"name": "get_tide", "arguments": ""}}}},
+			{"role": "tool", "tool_call_id": "call_1", "content": "low"},
+			{"role": "tool", "tool_call_id": "call_2", "content": []object{{"type": "text", "text": "high"}, {"type": "text", "text": "tide"}}},
+			{"role": "system", "content": "be brief"},
+		}
+		require.Equal(t, "low\nhigh\ntide", e.chat(t, weather(object{"messages": messages})).Choices[0].Message.Content)
+		require.NotEmpty(t, calls(t, weather(object{"messages": messages[:1]})), "before there is a result it has no effect")
+	})
 	t.Run("a tool that was not offered is called when a directive says so", func(t *testing.T) {
 		t.Parallel()
 		c := e.chat(t, user("x [[sim tool=ghost]]", weather())).Choices[0].Message.ToolCalls

@@ -22,9 +22,12 @@
 //	think=N             N reasoning tokens first; 0 for none
 //	ttft=50ms itl=20ms  time to the first token, and from each to the next
 //	echo                the answer is the last user text without marks
+//	echo_result         after the results of calls, the answer is their text
 //	unicode             the answer is made of characters of two to four bytes
 //	split               each event is sent in two writes that part a character
 //	tool=NAME           call this tool, offered or not
+//	args=TEXT           calls have this for arguments; %XX as in a URL, %20 for
+//	                    a blank
 //	calls=N             make N calls, going round the offered tools
 //	tool_text           text between two calls
 //	empty_args          calls have "" for arguments

@@ -113,6 +113,7 @@ func (s *Server) chatAsk(j *job, req *wire.Chat) ([]tokenizer.ID, script.Ask, *w
 		ask.Tools = append(ask.Tools, script.Tool{Name: f.Name, Schema: f.Parameters})
 	}
 	ask.Think = s.think(j.set, req)
+	ask.Results = strings.ToValidUTF8(strings.Join(results(req.Messages), "\n"), "")
 	var f *wire.Failure
 	if ask.CallTools, ask.FirstTool, f = chooseTools(j, req, ask.Tools); f != nil {
 		return nil, ask, f
@@ -179,6 +180,24 @@ func lastUser(messages []wire.Message) string {
 	return ""
 }
 
+// results gives what tools have said since the last answer. What a client tells
+// the model beside them in the system's name does not count as a new question.
+func results(messages []wire.Message) []string {
+	var texts []string
+	for _, m := range slices.Backward(messages) {
+		switch m.Role {
+		case "system", "developer":
+		case "tool", "function":
+			texts = append(texts, strings.Join(m.Content.Texts, "\n"))
+		default:
+			slices.Reverse(texts)
+			return texts
+		}
+	}
+	slices.Reverse(texts)
+	return texts
+}
+
 // think decides how many reasoning tokens come first. A directive wins, then the
 // template's switches, then effort none, then the configuration. Effort only
 // changes the length of reasoning that is on, as in most templates.
@@ -235,7 +254,6 @@ func chooseTools(j *job, req *wire.Chat, tools []script.Tool) (count, first int,
 	index := func(name string) int {
 		return slices.IndexFunc(tools, func(t script.Tool) bool { return t.Name == name })
 	}
-	result := len(req.Messages) > 0 && slices.Contains([]string{"tool", "function"}, req.Messages[len(req.Messages)-1].Role)
 	wish, first := mentioned(j.user, tools)
 	switch {
 	case choice.Name != "":
@@ -250,7 +268,7 @@ func chooseTools(j *job, req *wire.Chat, tools []script.Tool) (count, first int,
 			return 0, 0, wire.Wrong("tool_choice", "tool_choice is required but there are no tools")
 		}
 		count = max(1, wish)
-	case result:
+	case len(results(req.Messages)) > 0:
 		// The result of a call is answered with text, or agents would never end.
 		return 0, 0, nil
 	default:

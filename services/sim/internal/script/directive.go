@@ -3,10 +3,12 @@ package script
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Forever is a wait without an end of its own.
@@ -22,6 +24,9 @@ const (
 	CountMax = 1 << 20
 	// LineBytesMax bounds the one line that big asks for.
 	LineBytesMax = 32 << 20
+	// ArgsBytesMax bounds the arguments that args spells out; longer ones are what
+	// big is for.
+	ArgsBytesMax = 64 << 10
 	// CallsMax bounds the tool calls of one answer.
 	CallsMax = 128
 	// WaitMax bounds every duration; "forever" is the only thing longer.
@@ -44,6 +49,7 @@ type Settings struct {
 	SlowHealth            time.Duration // Unset when not given
 
 	Tool           string
+	Args           string // empty when not given
 	ReasoningField string
 	Record         string
 	Usage          Usage
@@ -51,7 +57,7 @@ type Settings struct {
 	NullChoices, NullChoice, BadIndex, ObjectContent bool
 	NoDone, NoFinish                                 bool
 	ToolText, EmptyTools, EmptyArgs, RepeatArgs      bool
-	Unicode, Split, Echo, AbortText                  bool
+	Unicode, Split, Echo, EchoResult, AbortText      bool
 }
 
 // Usage says how the counts are to be reported.
@@ -157,6 +163,8 @@ func (s *Settings) special(key, value string) (err error) {
 		s.Split = s.Split || value == "split"
 	case "tool":
 		s.Tool, err = name(key, value)
+	case "args":
+		s.Args, err = arguments(value)
 	case "record":
 		s.Record, err = name(key, value)
 	case "reasoning_field":
@@ -203,7 +211,7 @@ func (s *Settings) flags() map[string]*bool {
 		"no_done": &s.NoDone, "no_finish": &s.NoFinish,
 		"tool_text": &s.ToolText, "empty_tools": &s.EmptyTools,
 		"empty_args": &s.EmptyArgs, "repeat_args": &s.RepeatArgs,
-		"split": &s.Split, "echo": &s.Echo, "abort_text": &s.AbortText,
+		"split": &s.Split, "echo": &s.Echo, "echo_result": &s.EchoResult, "abort_text": &s.AbortText,
 	}
 }
 
@@ -221,7 +229,7 @@ func (s *Settings) waits() map[string]*time.Duration {
 // Keys lists every directive, for documentation and its test.
 func Keys() []string {
 	var s Settings
-	keys := []string{"die", "status", "slow_health", "unicode", "tool", "record", "reasoning_field", "usage"}
+	keys := []string{"die", "status", "slow_health", "unicode", "tool", "args", "record", "reasoning_field", "usage"}
 	keys = slices.AppendSeq(keys, maps.Keys(s.flags()))
 	keys = slices.AppendSeq(keys, maps.Keys(s.counts()))
 	keys = slices.AppendSeq(keys, maps.Keys(s.waits()))
@@ -268,6 +276,19 @@ func duration(key, value string) (time.Duration, error) {
 		return 0, fmt.Errorf("%s is a duration such as 50ms, up to %s, not %q", key, WaitMax, value)
 	}
 	return d, nil
+}
+
+// arguments reads the text of a call's arguments. A directive ends at a blank,
+// so blanks and the like are written as in a URL.
+func arguments(value string) (string, error) {
+	text, err := url.PathUnescape(value)
+	if err != nil || text == "" || !utf8.ValidString(text) {
+		return "", fmt.Errorf("args wants a text with %%XX for blanks, not %q", value)
+	}
+	if len(text) > ArgsBytesMax {
+		return "", fmt.Errorf("args has %d bytes, more than %d", len(text), ArgsBytesMax)
+	}
+	return text, nil
 }
 
 func name(key, value string) (string, error) {

@@ -73,6 +73,8 @@ type Ask struct {
 	FirstTool int
 	// User is the last user text without marks; echo and arguments use it.
 	User string
+	// Results is what tools have said since the last answer; empty when none has.
+	Results string
 	// Schema, when set, makes the text a JSON value of this schema.
 	Schema   Schema
 	Settings Settings
@@ -108,6 +110,8 @@ func (v *Vocabulary) text(p *Plan, a Ask) {
 	}
 	fixed := "Simulated answer:"
 	switch {
+	case set.EchoResult && a.Results != "":
+		fixed = a.Results
 	case set.Echo:
 		fixed = a.User
 	case set.Unicode:
@@ -117,7 +121,7 @@ func (v *Vocabulary) text(p *Plan, a Ask) {
 	}
 	if set.Tokens != Unset {
 		length = set.Tokens
-	} else if set.Echo || a.Schema != nil {
+	} else if set.Echo || set.EchoResult && a.Results != "" || a.Schema != nil {
 		length = tokenizer.Count(fixed)
 	}
 	// One token too many, where the answer is cut, tells limit that it was.
@@ -190,6 +194,9 @@ func (v *Vocabulary) calls(p *Plan, a Ask) {
 			ID:   fmt.Sprintf("call_%016x%08x", split(a.Seed, uint64(i)), uint32(i)),
 			Name: tool.Name,
 			Args: fill(tool.Schema, a.User, a.Seed+uint64(i)),
+		}
+		if set.Args != "" {
+			call.Args = set.Args
 		}
 		if set.Big > 0 {
 			call.Args = bigArgs(tool.Schema, set.Big)

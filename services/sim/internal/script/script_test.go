@@ -2,6 +2,7 @@ package script_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,8 +40,8 @@ func TestSettings(t *testing.T) {
 	t.Run("all bad keys and values are named at once", func(t *testing.T) {
 		t.Parallel()
 		s := script.Usual()
-		err := s.Header("tokns=5; itl=fast; status=200; echo=maybe; usage=1:2; reasoning_field=x; tool")
-		for _, part := range []string{"tokns", "fast", "200", "maybe", "1:2", `"x"`, "tool"} {
+		err := s.Header("tokns=5; itl=fast; status=200; echo=maybe; usage=1:2; reasoning_field=x; tool; args=%F")
+		for _, part := range []string{"tokns", "fast", "200", "maybe", "1:2", `"x"`, "tool", "%F"} {
 			require.ErrorContains(t, err, part)
 		}
 	})
@@ -49,7 +50,8 @@ func TestSettings(t *testing.T) {
 		for good, bad := range map[string]string{
 			"tokens=1048576": "tokens=1048577", "big=33554432": "big=33554433", "calls=128": "calls=129",
 			"itl=24h": "itl=24h1ns", "status=599": "status=600", "status=400": "status=399", "cut=0": "cut=-1",
-			"hang=forever": "itl=forever",
+			"hang=forever": "itl=forever", "args=%41": "args=%FF",
+			"args=" + strings.Repeat("%20", script.ArgsBytesMax): "args=" + strings.Repeat("x", script.ArgsBytesMax+1),
 		} {
 			s := script.Usual()
 			require.NoError(t, s.Header(good))
