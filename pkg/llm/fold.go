@@ -19,23 +19,51 @@ type Response struct {
 	Reasoning string
 	Calls     []Call
 	Logprobs  []json.RawMessage
-	Finish    Finish
-	Usage     Usage
-	Receipt   Receipt
+	// Pieces says the same in the order in which it came, for protocols whose
+	// answers are a list of blocks. Fold what Ordered passes on, else a call may be
+	// in several pieces.
+	Pieces  []Piece
+	Finish  Finish
+	Usage   Usage
+	Receipt Receipt
 }
+
+// Piece is a stretch of an answer: what consecutive events of one kind, or of one
+// call, say together.
+type Piece struct {
+	// Kind is Text, Reasoning or ToolCall.
+	Kind Kind
+	// Text belongs to Text and Reasoning.
+	Text string
+	// Call belongs to ToolCall; its Arguments are those of this piece.
+	Call Call
+	// Logprobs holds arrays of entries for the tokens of Text.
+	Logprobs []json.RawMessage
+}
+
+// String gives sizes only.
+func (p Piece) String() string {
+	return fmt.Sprintf("piece(%s, %d bytes)", p.Kind, len(p.Text)+len(p.Call.Arguments))
+}
+
+// LogValue keeps content out of logs.
+func (p Piece) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
 // Fold gathers the events of one exchange into a Response. The zero value is
 // ready; pass its Add as a Sink.
 type Fold struct {
-	text, reasoning strings.Builder
-	calls           []*foldCall
-	logprobs        []json.RawMessage
-	end             *Event
+	pieces   []*foldPiece
+	calls    []Call
+	logprobs []json.RawMessage
+	end      *Event
 }
 
-type foldCall struct {
-	Call
-	arguments strings.Builder
+// foldPiece is a piece that may grow. Call is its place among the calls.
+type foldPiece struct {
+	kind     Kind
+	call     int
+	text     strings.Builder
+	logprobs []json.RawMessage
 }
 
 // Add takes the next event. It refuses events after the last and tool calls
@@ -45,20 +73,37 @@ func (f *Fold) Add(e Event) error {
 		return fault.New(fault.Engine, "event after the end of the answer")
 	}
 	switch e.Kind {
-	case Text:
-		f.text.WriteString(e.Text)
-	case Reasoning:
-		f.reasoning.WriteString(e.Text)
+	case Text, Reasoning:
+		f.addText(e)
 	case ToolCall:
 		return f.addCall(e)
 	case Done, Failed:
 		f.end = &e
 	case Ping:
 	}
+	return nil
+}
+
+func (f *Fold) addText(e Event) {
+	if e.Text == "" && len(e.Logprobs) == 0 {
+		return
+	}
+	p := f.piece(e.Kind, 0)
+	p.text.WriteString(e.Text)
 	if len(e.Logprobs) > 0 {
+		p.logprobs = append(p.logprobs, e.Logprobs)
 		f.logprobs = append(f.logprobs, e.Logprobs)
 	}
-	return nil
+}
+
+// piece gives the piece that is growing, or begins one.
+func (f *Fold) piece(kind Kind, call int) *foldPiece {
+	if n := len(f.pieces); n > 0 && f.pieces[n-1].kind == kind && f.pieces[n-1].call == call {
+		return f.pieces[n-1]
+	}
+	p := &foldPiece{kind: kind, call: call}
+	f.pieces = append(f.pieces, p)
+	return p
 }
 
 func (f *Fold) addCall(e Event) error {
@@ -66,16 +111,16 @@ func (f *Fold) addCall(e Event) error {
 		return fault.New(fault.Engine, "tool call out of order")
 	}
 	if e.Call.Index == len(f.calls) {
-		f.calls = append(f.calls, &foldCall{})
+		f.calls = append(f.calls, Call{})
 	}
-	c := f.calls[e.Call.Index]
+	c := &f.calls[e.Call.Index]
 	if e.Call.ID != "" {
 		c.ID = e.Call.ID
 	}
 	if e.Call.Name != "" {
 		c.Name = e.Call.Name
 	}
-	c.arguments.WriteString(e.Text)
+	f.piece(ToolCall, e.Call.Index).text.WriteString(e.Text)
 	return nil
 }
 
@@ -89,14 +134,8 @@ func (f *Fold) Response() (*Response, error) {
 	case f.end.Kind == Failed:
 		return nil, f.end.Fault.Err()
 	}
-	r := &Response{
-		Text: f.text.String(), Reasoning: f.reasoning.String(),
-		Logprobs: f.logprobs, Finish: f.end.Finish,
-	}
-	for _, c := range f.calls {
-		c.Call.Arguments = c.arguments.String()
-		r.Calls = append(r.Calls, c.Call)
-	}
+	r := &Response{Calls: f.calls, Logprobs: f.logprobs, Finish: f.end.Finish}
+	f.say(r)
 	if f.end.Usage != nil {
 		r.Usage = *f.end.Usage
 	}
@@ -104,6 +143,34 @@ func (f *Fold) Response() (*Response, error) {
 		r.Receipt = *f.end.Receipt
 	}
 	return r, nil
+}
+
+// say fills in what the pieces say, in order and by kind.
+func (f *Fold) say(r *Response) {
+	// One piece is not copied again: joining a single string gives it back.
+	var text, reasoning []string
+	arguments := make([][]string, len(f.calls))
+	for _, p := range f.pieces {
+		piece := Piece{Kind: p.kind, Logprobs: p.logprobs}
+		switch p.kind {
+		case Text:
+			piece.Text = p.text.String()
+			text = append(text, piece.Text)
+		case Reasoning:
+			piece.Text = p.text.String()
+			reasoning = append(reasoning, piece.Text)
+		case ToolCall:
+			piece.Call = f.calls[p.call]
+			piece.Call.Arguments = p.text.String()
+			arguments[p.call] = append(arguments[p.call], piece.Call.Arguments)
+		case Ping, Done, Failed:
+		}
+		r.Pieces = append(r.Pieces, piece)
+	}
+	r.Text, r.Reasoning = strings.Join(text, ""), strings.Join(reasoning, "")
+	for i := range r.Calls {
+		r.Calls[i].Arguments = strings.Join(arguments[i], "")
+	}
 }
 
 // String gives sizes only.

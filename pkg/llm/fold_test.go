@@ -2,6 +2,7 @@ package llm_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,7 +50,16 @@ func TestFoldKeepsTheOrderOfEachKind(t *testing.T) {
 			{ID: "b", Name: "open", Arguments: `{}`},
 		},
 		Logprobs: []json.RawMessage{json.RawMessage(`[1]`), json.RawMessage(`[2]`)},
-		Finish:   llm.ToolCalls, Usage: usage, Receipt: llm.Receipt{Worker: "w", ChargedMicro: 3},
+		Pieces: []llm.Piece{
+			{Kind: llm.Reasoning, Text: "let me see"},
+			{Kind: llm.Text, Text: "It ", Logprobs: []json.RawMessage{json.RawMessage(`[1]`)}},
+			{Kind: llm.ToolCall, Call: llm.Call{ID: "a", Name: "find", Arguments: `{"q":`}},
+			{Kind: llm.ToolCall, Call: llm.Call{ID: "b", Name: "open"}},
+			{Kind: llm.Text, Text: "is", Logprobs: []json.RawMessage{json.RawMessage(`[2]`)}},
+			{Kind: llm.ToolCall, Call: llm.Call{ID: "a", Name: "find", Arguments: `1}`}},
+			{Kind: llm.ToolCall, Call: llm.Call{ID: "b", Name: "open", Arguments: `{}`}},
+		},
+		Finish: llm.ToolCalls, Usage: usage, Receipt: llm.Receipt{Worker: "w", ChargedMicro: 3},
 	}, got)
 }
 
@@ -58,6 +68,36 @@ func TestFoldOfAnEmptyAnswerIsEmpty(t *testing.T) {
 	got, err := fold(llm.Event{Kind: llm.Done, Finish: llm.Stop})
 	require.NoError(t, err)
 	require.Equal(t, &llm.Response{Finish: llm.Stop}, got)
+}
+
+func TestPiecesOfAnOrderedAnswerAreWhole(t *testing.T) {
+	t.Parallel()
+	var f llm.Fold
+	sink := llm.Ordered(f.Add)
+	for _, e := range []llm.Event{
+		{Kind: llm.Reasoning, Text: "hm"},
+		{Kind: llm.Text, Text: ""},
+		{Kind: llm.Text, Text: "a", Logprobs: json.RawMessage(`[1]`)},
+		{Kind: llm.Text, Logprobs: json.RawMessage(`[2]`)},
+		call(0, "a", "find", `{"q":`),
+		call(1, "b", "open", "{"),
+		{Kind: llm.Text, Text: "b"},
+		call(0, "", "", `1}`),
+		call(1, "", "", "}"),
+		{Kind: llm.Done, Finish: llm.ToolCalls},
+	} {
+		require.NoError(t, sink(e))
+	}
+	got, err := f.Response()
+	require.NoError(t, err)
+	require.Equal(t, []llm.Piece{
+		{Kind: llm.Reasoning, Text: "hm"},
+		{Kind: llm.Text, Text: "a", Logprobs: []json.RawMessage{json.RawMessage(`[1]`), json.RawMessage(`[2]`)}},
+		{Kind: llm.ToolCall, Call: llm.Call{ID: "a", Name: "find", Arguments: `{"q":1}`}},
+		{Kind: llm.ToolCall, Call: llm.Call{ID: "b", Name: "open", Arguments: `{}`}},
+		{Kind: llm.Text, Text: "b"},
+	}, got.Pieces)
+	require.NotContains(t, fmt.Sprint(got.Pieces), "hm")
 }
 
 func TestFoldDoesNotDependOnWhereTextIsCut(t *testing.T) {
@@ -73,6 +113,9 @@ func TestFoldDoesNotDependOnWhereTextIsCut(t *testing.T) {
 		got, err := fold(append(events, llm.Event{Kind: llm.Done, Finish: llm.Stop})...)
 		require.NoError(t, err)
 		require.Equal(t, whole, got.Text)
+		if whole != "" {
+			require.Equal(t, []llm.Piece{{Kind: llm.Text, Text: whole}}, got.Pieces)
+		}
 	})
 }
 
