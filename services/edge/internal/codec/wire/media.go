@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/base64"
 	"io"
 	"strings"
@@ -27,9 +28,67 @@ func Image(field, kind, data string) (*llm.Media, error) {
 	if !strings.HasPrefix(kind, "image/") {
 		return nil, fault.At(field, "the type of an image must begin with image/")
 	}
-	data = strings.NewReplacer("\n", "", "\r", "").Replace(data)
-	if _, err := io.Copy(io.Discard, base64.NewDecoder(base64.StdEncoding, strings.NewReader(data))); err != nil || data == "" {
+	data, head, ok := decoded(data)
+	if !ok {
 		return nil, fault.At(field, "the image is not valid base64")
 	}
+	if looks := looksLike(head); (looks != "" || known(kind)) && looks != strings.Replace(kind, "/jpg", "/jpeg", 1) {
+		return nil, fault.At(field, "the image is not of the type that it is said to be")
+	}
 	return &llm.Media{Kind: "image", Type: kind, Data: data}, nil
+}
+
+// Audio checks inline sound given as its base64 data and the name of its format.
+func Audio(field, format, data string) (*llm.Media, error) {
+	data, _, ok := decoded(data)
+	if !ok {
+		return nil, fault.At(field, "sound must be inline: valid base64; addresses are not fetched")
+	}
+	return &llm.Media{Kind: "audio", Type: format, Data: data}, nil
+}
+
+// decoded checks base64 and gives its first bytes. Line breaks are left out of the data.
+func decoded(data string) (clean string, first head, ok bool) {
+	if clean = data; strings.ContainsAny(data, "\r\n") {
+		clean = strings.NewReplacer("\n", "", "\r", "").Replace(data)
+	}
+	_, err := io.Copy(&first, base64.NewDecoder(base64.StdEncoding, strings.NewReader(clean)))
+	return clean, first, err == nil && clean != ""
+}
+
+// headBytes is how much of an image tells its type.
+const headBytes = 12
+
+// head keeps the first bytes that are written to it.
+type head []byte
+
+// Write never fails.
+func (h *head) Write(b []byte) (int, error) {
+	*h = append(*h, b[:min(len(b), headBytes-len(*h))]...)
+	return len(b), nil
+}
+
+// known tells whether looksLike can tell the type.
+func known(kind string) bool {
+	switch kind {
+	case "image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp":
+		return true
+	}
+	return false
+}
+
+// looksLike gives the type of an image by its first bytes, as the WHATWG MIME
+// Sniffing Standard lists them, empty when they say nothing.
+func looksLike(head []byte) string {
+	switch {
+	case bytes.HasPrefix(head, []byte("\x89PNG\r\n\x1a\n")):
+		return "image/png"
+	case bytes.HasPrefix(head, []byte("\xff\xd8\xff")):
+		return "image/jpeg"
+	case bytes.HasPrefix(head, []byte("GIF8")):
+		return "image/gif"
+	case len(head) >= headBytes && bytes.HasPrefix(head, []byte("RIFF")) && bytes.HasPrefix(head[8:], []byte("WEBP")):
+		return "image/webp"
+	}
+	return ""
 }
