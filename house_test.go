@@ -326,12 +326,12 @@ func bans() []ban {
 	programs := []string{"pkg/boot", "services/*/cmd", "services/engy"}
 	return []ban{
 		{
-			only:     []string{"services/edge/internal/httpapi"},
+			only:     []string{"services/edge/internal/httpapi", "services/engy/internal/bench/bare"},
 			prefixes: []string{"github.com/gofiber/", "github.com/valyala/fasthttp"},
 			reason:   "the web framework has one home, so that it can be replaced and its buffers cannot escape",
 		},
 		{
-			only:     []string{"pkg/bus"},
+			only:     []string{"pkg/bus", "services/engy/internal/bench/bare"},
 			prefixes: []string{"github.com/nats-io/nats.go"},
 			reason:   "the bus speaks in verbs; subjects, acknowledgement and tracing are its business alone",
 		},

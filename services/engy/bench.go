@@ -2,13 +2,35 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/engy-ai/engy/services/engy/internal/bench"
+	"github.com/engy-ai/engy/services/engy/internal/bench/bare"
 )
+
+// bareCommands run the two halves of the bare prototype that the bench holds the
+// product against.
+func bareCommands() []*cobra.Command {
+	var engine string
+	var slots int
+	edge := &cobra.Command{
+		Use: "bare-edge NATS", Short: "For the bench: the edge of a bare prototype", Args: cobra.ExactArgs(1), Hidden: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			return bare.Edge(c.Context(), args[0], "127.0.0.1:0", func(a net.Addr) { fmt.Println("ready http://" + a.String()) })
+		},
+	}
+	worker := &cobra.Command{
+		Use: "bare-worker NATS", Short: "For the bench: the worker of a bare prototype", Args: cobra.ExactArgs(1), Hidden: true,
+		RunE: func(c *cobra.Command, args []string) error { return bare.Worker(c.Context(), args[0], engine, slots) },
+	}
+	worker.Flags().StringVar(&engine, "engine", "", "host and port of the engine")
+	worker.Flags().IntVar(&slots, "slots", 1, "how many requests at once")
+	return []*cobra.Command{edge, worker}
+}
 
 // benchCommand measures this very binary: it starts each service from it in a
 // process of its own.

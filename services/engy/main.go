@@ -31,6 +31,7 @@ func command() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.AddCommand(upCommand(), natsCommand(), benchCommand())
+	root.AddCommand(bareCommands()...)
 	root.AddCommand(serviceCommands()...)
 	root.AddCommand(ops.Commands()...)
 	return root

@@ -58,6 +58,7 @@ type lab struct {
 	opt    Options
 	rig    *rig
 	direct target
+	bare   target
 	full   target
 	// answers holds what each prompt was answered, by scenario.
 	answers map[string]*answerBook
@@ -107,6 +108,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	l := &lab{opt: o, rig: r, answers: map[string]*answerBook{}}
 	l.direct = target{name: "direct", addr: r.engine, secrets: r.secrets, direct: true}
+	l.bare = target{name: "bare", addr: r.bare, secrets: r.secrets, bare: true}
 	l.full = target{name: "product", addr: r.edge, secrets: r.secrets}
 	for _, s := range chosen {
 		res, err := l.measure(ctx, s)
@@ -145,9 +147,11 @@ func choose(names []string) ([]scenario, error) {
 	return slices.DeleteFunc(all, func(s scenario) bool { return !slices.Contains(names, s.name) }), nil
 }
 
-// round is one run on each target.
+// round is one run on each target: the engine alone, the bare prototype, the
+// product.
 type round struct {
 	Direct  values `json:"direct,omitempty"`
+	Bare    values `json:"bare,omitempty"`
 	Product values `json:"product,omitempty"`
 }
 
@@ -157,26 +161,32 @@ func (l *lab) measure(ctx context.Context, s scenario) ([]round, error) {
 	var rounds []round
 	for i := range l.opt.Rounds {
 		var r round
-		order := []target{l.direct, l.full}
+		order := []target{l.direct, l.bare, l.full}
 		if i%2 == 1 {
 			slices.Reverse(order)
 		}
 		for _, t := range order {
-			if t.direct && s.alone {
+			if s.alone && !t.product() || t.bare && !s.bare {
 				continue
+			}
+			if t.bare {
+				t.addr = l.rig.bare
 			}
 			begun := time.Now()
 			got, err := s.run(ctx, l, t)
-			if err == nil && !t.direct {
+			if err == nil && t.product() {
 				err = l.prove(ctx)
 			}
 			if err != nil {
 				return rounds, fmt.Errorf("round %d, %s: %w", i+1, t.name, err)
 			}
 			l.opt.say("%-8s round %d %-8s %5.1fs  %s\n", s.name, i+1, t.name, time.Since(begun).Seconds(), s.brief(got))
-			if t.direct {
+			switch {
+			case t.direct:
 				r.Direct = got
-			} else {
+			case t.bare:
+				r.Bare = got
+			default:
 				r.Product = got
 			}
 		}

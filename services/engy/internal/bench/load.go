@@ -14,8 +14,13 @@ type target struct {
 	name    string
 	addr    string
 	secrets []string
-	direct  bool
+	// direct goes to the engine alone, bare through the prototype; neither is
+	// on the books.
+	direct, bare bool
 }
+
+// product tells whether the target is what is measured.
+func (t target) product() bool { return !t.direct && !t.bare }
 
 // work is a kind of request. The engine is told in the prompt how to answer, so
 // that the request is the same on both ways.

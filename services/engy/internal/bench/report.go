@@ -89,6 +89,18 @@ func (r result) direct(key string) spread {
 	return r.series(func(x round) (float64, bool) { v, ok := x.Direct[key]; return v, ok })
 }
 
+func (r result) bare(key string) spread {
+	return r.series(func(x round) (float64, bool) { v, ok := x.Bare[key]; return v, ok })
+}
+
+// overBare relates each round's product to the same round's prototype.
+func (r result) overBare(key string) spread {
+	return r.series(func(x round) (float64, bool) {
+		b, p := x.Bare[key], x.Product[key]
+		return p / b, b > 0 && p > 0
+	})
+}
+
 func (r result) product(key string) spread {
 	return r.series(func(x round) (float64, bool) { v, ok := x.Product[key]; return v, ok })
 }
@@ -121,7 +133,7 @@ func (r *report) write(w io.Writer) error {
 	if r.Quick {
 		fmt.Fprintf(&b, "- QUICK: shows that it works, not how fast it is\n")
 	}
-	b.WriteString("\n| scenario | | direct | product | product against direct |\n| --- | --- | --- | --- | --- |\n")
+	b.WriteString("\n| scenario | | direct | bare | product | product against direct | product × bare |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, res := range r.Results {
 		res.write(&b)
 	}
@@ -149,13 +161,16 @@ func (r *report) write(w io.Writer) error {
 func (r result) write(b *strings.Builder) {
 	name := "**" + r.Name + "**: " + r.Title
 	for _, m := range r.metrics {
-		var direct, product, against []string
+		var direct, bare, product, against, over []string
 		for _, k := range m.keys {
-			d, p := r.direct(k), r.product(k)
+			d, a, p := r.direct(k), r.bare(k), r.product(k)
 			if len(m.keys) > 1 {
-				d, p = middle(d), middle(p)
+				d, a, p = middle(d), middle(a), middle(p)
 			}
 			direct, product = append(direct, d.String()), append(product, p.String())
+			if a.Rounds > 0 && k != "cpu_"+billingName && k != "cpu_"+postgresName {
+				bare, over = append(bare, a.String()), append(over, number(r.overBare(k).Median))
+			}
 			switch m.relation {
 			case added:
 				against = append(against, "+"+r.against(k, added).String())
@@ -167,7 +182,8 @@ func (r result) write(b *strings.Builder) {
 		if m.relation == absolute {
 			d = ""
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", name, m.title, d, strings.Join(product, " · "), strings.Join(against, " · "))
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s |\n", name, m.title, d, strings.Join(bare, " · "),
+			strings.Join(product, " · "), strings.Join(against, " · "), strings.Join(over, " · "))
 		name = ""
 	}
 }

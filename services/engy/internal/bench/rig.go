@@ -45,6 +45,9 @@ const (
 	workerName   = "worker"
 	edgeName     = "edge"
 	postgresName = "postgres"
+	// The bare prototype shares engine and bus with the product.
+	bareWorkerName = "bare-worker"
+	bareEdgeName   = "bare-edge"
 	// strangers are all processes that are not of this run.
 	strangers = "strangers"
 )
@@ -61,6 +64,7 @@ type rig struct {
 	running []string // in the order of their start
 
 	engine, natsURL, edge string
+	bare                  string
 	admin                 *billing.Admin
 	bus                   *bus.Bus
 	secrets               []string
@@ -81,7 +85,7 @@ func openRig(ctx context.Context, o Options, fail context.CancelCauseFunc) (*rig
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return r, fmt.Errorf("bench directory: %w", err)
 	}
-	for _, step := range []func(context.Context) error{r.startEngine, r.startLedger, r.startProduct} {
+	for _, step := range []func(context.Context) error{r.startEngine, r.startLedger, r.startProduct, r.startBare} {
 		if err := step(ctx); err != nil {
 			return r, err
 		}
@@ -176,10 +180,20 @@ func (r *rig) startProduct(ctx context.Context) (err error) {
 	return r.serves(ctx)
 }
 
+// startBare starts the prototype that the product is held against.
+func (r *rig) startBare(ctx context.Context) error {
+	if _, err := r.start(ctx, bareWorkerName, false, nil, r.natsURL, "--engine", r.engine, "--slots", strconv.Itoa(slots)); err != nil {
+		return err
+	}
+	url, err := r.start(ctx, bareEdgeName, true, nil, r.natsURL)
+	r.bare = strings.TrimPrefix(url, "http://")
+	return err
+}
+
 // restart gives every process of the product a new life, so that its memory is
 // that of a process which has served nothing yet. The edge's address changes.
 func (r *rig) restart(ctx context.Context) error {
-	for _, name := range []string{edgeName, workerName, billingName, busName} {
+	for _, name := range []string{bareEdgeName, bareWorkerName, edgeName, workerName, billingName, busName} {
 		p := r.procs[name]
 		delete(r.procs, name)
 		if err := p.stop(); err != nil {
@@ -187,7 +201,10 @@ func (r *rig) restart(ctx context.Context) error {
 		}
 	}
 	r.running = []string{engineName}
-	return r.startProduct(ctx)
+	if err := r.startProduct(ctx); err != nil {
+		return err
+	}
+	return r.startBare(ctx)
 }
 
 // start launches a service and, when it tells where it serves, waits for that.

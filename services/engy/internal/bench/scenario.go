@@ -33,7 +33,9 @@ type scenario struct {
 	metrics     []metric
 	// alone leaves the direct way out: there is nothing to hold against.
 	alone bool
-	run   func(ctx context.Context, l *lab, t target) (values, error)
+	// bare tells that the prototype can do it too.
+	bare bool
+	run  func(ctx context.Context, l *lab, t target) (values, error)
 }
 
 func one(key, title string, r relation) metric { return metric{[]string{key}, title, r} }
@@ -59,21 +61,21 @@ func scenarios() []scenario {
 		{name: "idle", title: "nothing to do", alone: true, metrics: []metric{
 			{[]string{"cpu_edge", "cpu_nats", "cpu_worker", "cpu_billing", "cpu_postgres"}, "CPU ms a second: edge · nats · worker · billing · postgres", absolute},
 		}, run: runIdle},
-		{name: "r100", title: "unary, 100 requests/s, engine takes 5 ms", metrics: with(unary, per("request")...), run: runR100},
-		{name: "c64", title: "unary, 64 clients in a closed loop, engine at once, 100 tokens", metrics: with(per("request"),
+		{name: "r100", bare: true, title: "unary, 100 requests/s, engine takes 5 ms", metrics: with(unary, per("request")...), run: runR100},
+		{name: "c64", bare: true, title: "unary, 64 clients in a closed loop, engine at once, 100 tokens", metrics: with(per("request"),
 			append([]metric{one("rps", "requests/s", ratio)}, unary...)...), run: runBusy(work{name: "c64", tokens: unaryTokens})},
-		{name: "c64one", title: "the same, answers of 1 token: the walk without the answer", metrics: with(per("request"),
+		{name: "c64one", bare: true, title: "the same, answers of 1 token: the walk without the answer", metrics: with(per("request"),
 			append([]metric{one("rps", "requests/s", ratio)}, unary...)...), run: runBusy(work{name: "c64one", tokens: 1})},
-		{name: "stream1", title: "1 stream, TTFT 5 ms, 2 ms/token, 100 tokens", metrics: stream[:3], run: runStream(streams{
+		{name: "stream1", bare: true, title: "1 stream, TTFT 5 ms, 2 ms/token, 100 tokens", metrics: stream[:3], run: runStream(streams{
 			work: work{name: "stream1", tokens: 100, ttft: 5 * time.Millisecond, itl: 2 * time.Millisecond}, clients: 1, each: 25, quick: 5,
 		})},
-		{name: "stream500", title: "500 streams, 20 ms/token, 100 tokens", metrics: stream, run: runStream(streams{
+		{name: "stream500", bare: true, title: "500 streams, 20 ms/token, 100 tokens", metrics: stream, run: runStream(streams{
 			work: work{name: "stream500", tokens: 100, ttft: 20 * time.Millisecond, itl: 20 * time.Millisecond}, clients: 500, each: 3, quick: 1,
 		})},
-		{name: "stream100", title: "100 streams, 5 ms/token, 100 tokens", metrics: stream, run: runStream(streams{
+		{name: "stream100", bare: true, title: "100 streams, 5 ms/token, 100 tokens", metrics: stream, run: runStream(streams{
 			work: work{name: "stream100", tokens: 100, ttft: 20 * time.Millisecond, itl: 5 * time.Millisecond}, clients: 100, each: 6, quick: 2,
 		})},
-		{name: "stream1000", title: "1,000 streams, 50 ms/token, 100 tokens", metrics: with(stream,
+		{name: "stream1000", bare: true, title: "1,000 streams, 50 ms/token, 100 tokens", metrics: with(stream,
 			one("streams_core", "streams/core at 20 tokens/s", absolute)), run: runStream(streams{
 			work: work{name: "stream1000", tokens: 100, ttft: 50 * time.Millisecond, itl: 50 * time.Millisecond}, clients: 1000, each: 2, quick: 1,
 		})},
@@ -86,7 +88,7 @@ func scenarios() []scenario {
 			one("stream_p50_ms", "streaming, engine free after, p50 ms", added), one("stream_p99_ms", "streaming, p99 ms", added),
 			one("whole_p50_ms", "not streaming, p50 ms", added), one("whole_p99_ms", "not streaming, p99 ms", added),
 		}, run: runLeave},
-		{name: "body300k", title: "bodies of 300 KB, 50/s, engine takes 5 ms", metrics: with(unary, per("request")...), run: runBodies("body300k", 300_000, 50)},
+		{name: "body300k", bare: true, title: "bodies of 300 KB, 50/s, engine takes 5 ms", metrics: with(unary, per("request")...), run: runBodies("body300k", 300_000, 50)},
 		{name: "body4m", title: "bodies of 4 MB, 5/s, engine takes 5 ms", metrics: with(unary, per("request")...), run: runBodies("body4m", 4_000_000, 5)},
 		{name: "ledger", title: "usage events straight to the bus, until the balances show them", alone: true, metrics: []metric{
 			one("hot_s", "events/s, 1 account", absolute), one("many_s", "events/s, 100 accounts", absolute),
@@ -116,7 +118,7 @@ func (s scenario) brief(v values) string {
 // fold turns a tally into values, and fails when an answer was not what the
 // engine said or did not come: no number is worth anything then.
 func (l *lab) fold(t target, seen tally) (values, error) {
-	if !t.direct {
+	if t.product() {
 		l.settled += int64(seen.answered)
 	}
 	if seen.failed+seen.wrong+seen.endless > 0 {
@@ -166,6 +168,12 @@ func (l *lab) loaded(ctx context.Context, t target, run func() tally, units func
 	}
 	v["cpu_"+engineName] = us(engineName)
 	if t.direct {
+		return v, nil
+	}
+	if t.bare {
+		v["cpu_"+edgeName], v["cpu_"+busName], v["cpu_"+workerName] = us(bareEdgeName), us(busName), us(bareWorkerName)
+		v["cpu_path"] = v["cpu_"+edgeName] + v["cpu_"+busName] + v["cpu_"+workerName]
+		v["cpu"] = v["cpu_path"]
 		return v, nil
 	}
 	for _, name := range []string{edgeName, busName, workerName, billingName, postgresName} {
