@@ -9,6 +9,7 @@ import (
 
 	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/services/edge/internal/codec/openai"
+	"github.com/engy-ai/engy/services/edge/internal/codec/responses"
 )
 
 // Codec is one wire protocol: two pure functions, a sink, and a way to say no.
@@ -27,7 +28,7 @@ type Codec interface {
 
 // Text lists the codecs of text exchanges.
 func Text() []Codec {
-	return []Codec{openai.Codec{}}
+	return []Codec{openai.Codec{}, responses.Codec{}}
 }
 
 // Counter is a codec that can also tell how long a prompt is. These routes need

@@ -196,7 +196,7 @@ func (Codec) Decode(_ string, body []byte) (*llm.Request, error) {
 		func() error { return items(req, in.Messages) },
 		func() error { return tools(req, in) },
 		func() (err error) { req.Policy, err = wire.Policy(in.Provider); return err },
-		func() (err error) { req.Extra, err = extra(in.Extra); return err },
+		func() (err error) { req.Extra, err = Extra(in.Extra); return err },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -271,7 +271,7 @@ func items(req *llm.Request, messages []message) error {
 		}
 		it.Reasoning = m.thoughts()
 		var err error
-		if it.Extra, err = extra(m.Extra, "refusal", "annotations", "audio", "function_call"); err != nil {
+		if it.Extra, err = Extra(m.Extra, "refusal", "annotations", "audio", "function_call"); err != nil {
 			return err
 		}
 		req.Items = append(req.Items, it)

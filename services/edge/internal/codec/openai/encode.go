@@ -102,7 +102,7 @@ func (a *answer) whole(r *llm.Response) []byte {
 	b = append(b, `"}],"usage":`...)
 	b = usage(b, r.Usage)
 	b = append(b, ',')
-	b = receipt(b, r.Receipt)
+	b = Receipt(b, r.Receipt)
 	return append(b, '}')
 }
 
@@ -127,7 +127,8 @@ func usage(b []byte, u llm.Usage) []byte {
 	return append(b, '}')
 }
 
-func receipt(b []byte, r llm.Receipt) []byte {
+// Receipt writes the member x_engy: who served, and what it cost.
+func Receipt(b []byte, r llm.Receipt) []byte {
 	b = wire.Quote(append(b, `"x_engy":{"request_id":`...), r.RequestID)
 	b = append(b, `,"miner":null,"worker":`...)
 	if r.Worker == "" {
@@ -268,7 +269,7 @@ func (s *stream) done(b []byte, e llm.Event) []byte {
 	}
 	b = usage(append(b, `,"usage":`...), u)
 	if e.Receipt != nil {
-		b = receipt(append(b, ','), *e.Receipt)
+		b = Receipt(append(b, ','), *e.Receipt)
 	}
 	b = append(b, "}\n\n"...)
 	if s.req.IncludeUsage {

@@ -25,19 +25,21 @@ func dropped(name string) bool {
 func known(name string) bool {
 	switch name {
 	case "model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n",
-		"tools", "tool_choice", "logprobs", "top_logprobs", "provider", "role", "content", "tool_calls",
-		"tool_call_id", "reasoning_content":
+		"tools", "tool_choice", "logprobs", "top_logprobs", "provider", "reasoning_effort", "reasoning", "thinking",
+		"role", "content", "tool_calls", "tool_call_id", "reasoning_content":
 		return true
 	}
 	return false
 }
 
-// extra keeps the members that the platform does not read, in their order and
-// byte for byte.
-func extra(raw jsontext.Value, drop ...string) ([]llm.Field, error) {
+// Extra keeps the members that the platform does not read, in their order and
+// byte for byte. Those of the given names, in small letters, are left out in any
+// case.
+func Extra(raw jsontext.Value, drop ...string) ([]llm.Field, error) {
 	var fields []llm.Field
 	err := wire.Members(raw, func(name string, value jsontext.Value) error {
-		if dropped(name) || known(strings.ToLower(name)) || slices.Contains(drop, name) {
+		folded := strings.ToLower(name)
+		if dropped(name) || known(folded) || slices.Contains(drop, folded) {
 			return nil
 		}
 		kept, err := wire.Keep(wire.Short(name), value)
