@@ -1,4 +1,4 @@
-# Run `make` to see what there is. `make check` is what CI runs.
+# Run `make` to see what there is. CI runs test, test-clients and check.
 #
 # From the root, ./... means the root module alone. Whatever must see every
 # module says `work` to the go command, or lists the modules.
@@ -9,6 +9,7 @@ SQLC     := go run github.com/sqlc-dev/sqlc/cmd/sqlc@v1.31.1
 
 # The folders of all modules, and the flags that a caller may add.
 MODULES   = $(shell go list -m -f '{{.Dir}}')
+CLIENTS   = services/engy/clients
 ARGS      ?=
 TESTFLAGS ?=
 
@@ -16,7 +17,7 @@ TESTFLAGS ?=
 
 .PHONY: help
 help: ## Say what there is.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: postgres ## Run the whole platform in one process; ARGS='--flag' passes flags on.
@@ -33,6 +34,12 @@ test-race: ## Run all tests in random order and look for data races.
 .PHONY: test-long
 test-long: ## Run the tests that take minutes as well.
 	LONG=1 go test -count=1 -timeout=60m $(TESTFLAGS) work
+
+.PHONY: test-clients
+test-clients: postgres ## Install real clients with npm and run them against the platform.
+	npm ci --prefix $(CLIENTS) --ignore-scripts --no-audit --no-fund --loglevel=error
+	$(CLIENTS)/node_modules/.bin/node $(CLIENTS)/node_modules/@anthropic-ai/claude-code/install.cjs
+	CLIENTS=1 go test -count=1 -timeout=10m -run '^TestClients$$' $(TESTFLAGS) ./services/engy
 
 .PHONY: bench
 bench: postgres ## Measure the platform on this machine.
@@ -72,7 +79,7 @@ migrate: ## Bring the database at DATABASE_URL up to date.
 	go run ./services/engy migrate $(ARGS)
 
 .PHONY: check
-check: formatted vet lint build modules test-race verify ## Do all that CI does.
+check: formatted vet lint build modules test-race verify ## Do all that CI does, save test-clients.
 
 # The parts of check that nobody calls alone.
 

