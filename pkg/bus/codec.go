@@ -13,6 +13,11 @@ import (
 
 // Marshal writes a message or a body. Raw members keep their bytes.
 func Marshal(v any) ([]byte, error) {
+	if q, ok := v.(quickWriter); ok {
+		if raw, ok := q.appendQuick(make([]byte, 0, quickBytes)); ok {
+			return raw, nil
+		}
+	}
 	raw, err := json.Marshal(v, jsontext.PreserveRawStrings(true), jsontext.AllowDuplicateNames(true))
 	if err != nil {
 		// The text of a JSON error quotes the names that it met.
@@ -24,12 +29,21 @@ func Marshal(v any) ([]byte, error) {
 // Unmarshal reads a message or a body. Members that it does not know are
 // passed over, so that newer services can talk to older ones.
 func Unmarshal(raw []byte, v any) error {
+	if q, ok := v.(quickReader); ok {
+		r := reader{rest: string(raw)}
+		if q.readQuick(&r) {
+			return nil
+		}
+	}
 	if err := json.Unmarshal(raw, v, jsontext.AllowDuplicateNames(true)); err != nil {
 		// The text of a JSON error may quote what it read.
 		return fault.New(fault.Invalid, "message cannot be read")
 	}
 	return nil
 }
+
+// quickBytes is about how long the messages are that are written by hand.
+const quickBytes = 768
 
 // pack puts a head and the bytes that follow it into one message: the head's
 // JSON, a line feed, the rest. JSON on one line holds no line feed.

@@ -130,6 +130,14 @@ func (o *outbox) add(f Frame) error {
 	return nil
 }
 
+// writeFrames writes a message of about size bytes.
+func writeFrames(frames []Frame, size int) ([]byte, error) {
+	if raw, ok := appendFrames(make([]byte, 0, size), frames); ok {
+		return raw, nil
+	}
+	return Marshal(Frames{Frames: frames})
+}
+
 func (o *outbox) ring() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -147,11 +155,7 @@ func (o *outbox) flush() error {
 	if o.timer != nil {
 		o.timer.Stop()
 	}
-	raw, ok := appendFrames(make([]byte, 0, o.bytes+64), o.pending)
-	var err error
-	if !ok {
-		raw, err = Marshal(Frames{Frames: o.pending})
-	}
+	raw, err := writeFrames(o.pending, o.bytes+64)
 	clear(o.pending)
 	o.pending, o.bytes = o.pending[:0], 0
 	if err != nil {
@@ -180,7 +184,7 @@ func (s *Stream) Finish(ctx context.Context, events []llm.Event, end End) (wante
 	if err != nil {
 		return false, fmt.Errorf("finish %s: %w", s.job, err)
 	}
-	raw, err := Marshal(Frames{Frames: []Frame{s.frame(parts[len(parts)-1], &end)}})
+	raw, err := writeFrames([]Frame{s.frame(parts[len(parts)-1], &end)}, quickBytes)
 	if err != nil {
 		return false, err
 	}
