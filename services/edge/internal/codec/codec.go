@@ -28,7 +28,7 @@ type Codec interface {
 
 // Text lists the codecs of text exchanges.
 func Text() []Codec {
-	return []Codec{openai.Codec{}, responses.Codec{}}
+	return []Codec{openai.Codec{Responses: responses.Codec{}.Decode}, responses.Codec{}}
 }
 
 // Counter is a codec that can also tell how long a prompt is. These routes need

@@ -24,7 +24,11 @@ const (
 )
 
 // Codec speaks Chat Completions.
-type Codec struct{}
+type Codec struct {
+	// Responses reads a body that is shaped for Responses, which some clients send
+	// here and whose answer they read as a chat. Without it such a body is refused.
+	Responses func(route string, body []byte) (*llm.Request, error)
+}
 
 // Routes gives the routes of this codec.
 func (Codec) Routes() []string { return []string{chatRoute} }
@@ -32,6 +36,7 @@ func (Codec) Routes() []string { return []string{chatRoute} }
 type chatRequest struct {
 	Model               string         `json:"model"`
 	Messages            []message      `json:"messages"`
+	Input               jsontext.Value `json:"input"`
 	Stream              bool           `json:"stream"`
 	StreamOptions       *streamOptions `json:"stream_options"`
 	MaxTokens           jsontext.Value `json:"max_tokens"`
@@ -41,33 +46,17 @@ type chatRequest struct {
 	ToolChoice          jsontext.Value `json:"tool_choice"`
 	Logprobs            bool           `json:"logprobs"`
 	TopLogprobs         jsontext.Value `json:"top_logprobs"`
-	Provider            jsontext.Value `json:"provider"`
-	Extra               jsontext.Value `json:",embed"`
+	ReasoningEffort     string         `json:"reasoning_effort"`
+	Reasoning           jsontext.Value `json:"reasoning"`
+	Thinking            *struct {
+		Type string `json:"type"`
+	} `json:"thinking"`
+	Provider jsontext.Value `json:"provider"`
+	Extra    jsontext.Value `json:",embed"`
 }
 
 type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
-}
-
-type message struct {
-	Role             string         `json:"role"`
-	Content          content        `json:"content"`
-	Name             string         `json:"name"`
-	ToolCallID       string         `json:"tool_call_id"`
-	ToolCalls        []toolCall     `json:"tool_calls"`
-	ReasoningContent *string        `json:"reasoning_content"`
-	Reasoning        jsontext.Value `json:"reasoning"`
-	Details          jsontext.Value `json:"reasoning_details"`
-	Extra            jsontext.Value `json:",embed"`
-}
-
-type toolCall struct {
-	ID       string `json:"id"`
-	Type     string `json:"type"`
-	Function struct {
-		Name      string         `json:"name"`
-		Arguments jsontext.Value `json:"arguments"`
-	} `json:"function"`
 }
 
 type tool struct {
@@ -77,6 +66,8 @@ type tool struct {
 	Description string         `json:"description"`
 	Parameters  jsontext.Value `json:"parameters"`
 	Strict      jsontext.Value `json:"strict"`
+	// InputSchema is what Anthropic's protocol calls the parameters.
+	InputSchema jsontext.Value `json:"input_schema"`
 }
 
 type function struct {
@@ -87,99 +78,8 @@ type function struct {
 	Extra       jsontext.Value `json:",embed"`
 }
 
-// content is a string, a list of parts, or null.
-type content struct {
-	parts []llm.Part
-}
-
-type part struct {
-	Type     string         `json:"type"`
-	Text     jsontext.Value `json:"text"`
-	Refusal  jsontext.Value `json:"refusal"`
-	ImageURL jsontext.Value `json:"image_url"`
-	Audio    *inputAudio    `json:"input_audio"`
-}
-
-type inputAudio struct {
-	Data   string `json:"data"`
-	Format string `json:"format"`
-}
-
-// UnmarshalJSONFrom reads any of the three forms.
-func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	switch dec.PeekKind() {
-	case '"':
-		text, err := dec.ReadValue()
-		if err != nil {
-			return err
-		}
-		c.parts = []llm.Part{{Text: llm.Verbatim(bytes.Clone(text))}}
-		return nil
-	case '[':
-		var parts []part
-		if err := json.UnmarshalDecode(dec, &parts); err != nil {
-			return err
-		}
-		c.parts = make([]llm.Part, 0, len(parts))
-		for i := range parts {
-			p, err := parts[i].internal()
-			if err != nil {
-				return err
-			}
-			c.parts = append(c.parts, p)
-		}
-		return nil
-	case 'n':
-		return dec.SkipValue()
-	}
-	return fault.At("messages", "content must be a string, a list of parts, or null")
-}
-
-// textPart keeps a text as it came.
-func textPart(raw jsontext.Value) (llm.Part, error) {
-	text, err := wire.Text("messages", raw)
-	return llm.Part{Text: text}, err
-}
-
-func (p part) internal() (llm.Part, error) {
-	switch p.Type {
-	case "text", "input_text", "output_text", "":
-		return textPart(p.Text)
-	case "refusal":
-		return textPart(p.Refusal)
-	case "image_url":
-		media, err := image(p.ImageURL)
-		return llm.Part{Media: media}, err
-	case "input_audio":
-		if p.Audio == nil || p.Audio.Data == "" {
-			return llm.Part{}, fault.At("messages", "input_audio needs base64 data and a format")
-		}
-		return llm.Part{Media: &llm.Media{Kind: "audio", Type: p.Audio.Format, Data: p.Audio.Data}}, nil
-	}
-	return llm.Part{}, fault.At("messages", "content part of an unknown type")
-}
-
-// image reads an inline image, with its address in an object or bare.
-func image(raw jsontext.Value) (*llm.Media, error) {
-	var url string
-	if raw.Kind() == '"' {
-		if err := json.Unmarshal(raw, &url); err != nil {
-			return nil, err
-		}
-	} else {
-		var object struct {
-			URL string `json:"url"`
-		}
-		if len(raw) == 0 || json.Unmarshal(raw, &object) != nil {
-			return nil, fault.At("messages", "image_url must be an object with a url")
-		}
-		url = object.URL
-	}
-	return wire.DataURI("messages", url)
-}
-
 // Decode reads a chat completion request.
-func (Codec) Decode(_ string, body []byte) (*llm.Request, error) {
+func (c Codec) Decode(route string, body []byte) (*llm.Request, error) {
 	in, err := wire.Decode[chatRequest](body)
 	if err != nil {
 		return nil, err
@@ -187,14 +87,25 @@ func (Codec) Decode(_ string, body []byte) (*llm.Request, error) {
 	if err := wire.Model(in.Model); err != nil {
 		return nil, err
 	}
+	counted := in.Stream && in.StreamOptions != nil && in.StreamOptions.IncludeUsage
+	if len(in.Messages) == 0 && len(in.Input) > 0 && c.Responses != nil {
+		req, err := c.Responses(route, body)
+		if err == nil {
+			req.IncludeUsage = counted
+		}
+		return req, err
+	}
+	if len(in.Messages) == 0 && len(in.Input) > 0 {
+		return nil, fault.At("messages", "messages is missing; a body with input belongs to /v1/responses")
+	}
 	req := &llm.Request{
-		Model: in.Model, Spelling: in.Model, Stream: in.Stream, Logprobs: in.Logprobs,
-		IncludeUsage: in.Stream && in.StreamOptions != nil && in.StreamOptions.IncludeUsage,
+		Model: in.Model, Spelling: in.Model, Stream: in.Stream, Logprobs: in.Logprobs, IncludeUsage: counted,
 	}
 	steps := []func() error{
 		func() error { return limits(req, in) },
 		func() error { return items(req, in.Messages) },
 		func() error { return tools(req, in) },
+		func() error { return effort(req, in) },
 		func() (err error) { req.Policy, err = wire.Policy(in.Provider); return err },
 		func() (err error) { req.Extra, err = Extra(in.Extra); return err },
 	}
@@ -204,6 +115,23 @@ func (Codec) Decode(_ string, body []byte) (*llm.Request, error) {
 		}
 	}
 	return req, nil
+}
+
+// effort reads how hard to think. The plain word is meant before the one in an
+// object.
+func effort(req *llm.Request, in *chatRequest) error {
+	hidden, err := Effort(req, in.Reasoning)
+	if err != nil {
+		return err
+	}
+	req.Note = note{hidden: hidden}
+	if in.Thinking != nil && req.Thinking == "" && (in.Thinking.Type == "enabled" || in.Thinking.Type == "disabled") {
+		req.Thinking = in.Thinking.Type
+	}
+	if in.ReasoningEffort != "" {
+		req.Effort, err = word("reasoning_effort", in.ReasoningEffort)
+	}
+	return err
 }
 
 func limits(req *llm.Request, in *chatRequest) error {
@@ -239,83 +167,6 @@ func limits(req *llm.Request, in *chatRequest) error {
 	return nil
 }
 
-func items(req *llm.Request, messages []message) error {
-	if len(messages) == 0 {
-		return fault.At("messages", "messages must hold at least one message")
-	}
-	if len(messages) > wire.ItemsMax {
-		return fault.At("messages", "messages holds more than "+strconv.Itoa(wire.ItemsMax)+" messages")
-	}
-	req.Items = make([]llm.Item, 0, len(messages))
-	for i := range messages {
-		m := &messages[i]
-		field := "messages[" + strconv.Itoa(i) + "]"
-		it := llm.Item{Parts: m.Content.parts, Name: m.Name, CallID: m.ToolCallID}
-		switch role := llm.Role(m.Role); role {
-		case llm.System, llm.Developer, llm.User, llm.Assistant, llm.Tool:
-			it.Role = role
-		case "function":
-			it.Role, it.CallID = llm.Tool, m.Name
-		default:
-			return fault.At(field+".role", field+".role must be system, developer, user, assistant or tool")
-		}
-		if it.Role == llm.User && len(it.Parts) == 0 {
-			return fault.At(field+".content", field+".content is missing")
-		}
-		for j := range m.ToolCalls {
-			call, err := m.ToolCalls[j].internal()
-			if err != nil {
-				return err
-			}
-			it.Calls = append(it.Calls, call)
-		}
-		it.Reasoning = m.thoughts()
-		var err error
-		if it.Extra, err = Extra(m.Extra, "refusal", "annotations", "audio", "function_call"); err != nil {
-			return err
-		}
-		req.Items = append(req.Items, it)
-	}
-	return nil
-}
-
-// thoughts reads reasoning that a client sends back, in any of three spellings.
-func (m *message) thoughts() string {
-	if m.ReasoningContent != nil {
-		return *m.ReasoningContent
-	}
-	var text string
-	if m.Reasoning.Kind() == '"' && json.Unmarshal(m.Reasoning, &text) == nil {
-		return text
-	}
-	var details []struct {
-		Text    string `json:"text"`
-		Summary string `json:"summary"`
-	}
-	if len(m.Details) > 0 && json.Unmarshal(m.Details, &details) == nil {
-		for _, d := range details {
-			text += d.Text + d.Summary
-		}
-	}
-	return text
-}
-
-func (c toolCall) internal() (llm.Call, error) {
-	if err := wire.ToolName("messages.tool_calls.function.name", c.Function.Name); err != nil {
-		return llm.Call{}, err
-	}
-	call := llm.Call{ID: c.ID, Name: c.Function.Name}
-	switch c.Function.Arguments.Kind() {
-	case '"':
-		if err := json.Unmarshal(c.Function.Arguments, &call.Arguments); err != nil {
-			return llm.Call{}, wire.Refusal(err)
-		}
-	case '{':
-		call.Arguments = string(c.Function.Arguments)
-	}
-	return call, nil
-}
-
 func tools(req *llm.Request, in *chatRequest) error {
 	if len(in.Tools) > wire.ToolsMax {
 		return fault.At("tools", "tools holds more than "+strconv.Itoa(wire.ToolsMax)+" tools")
@@ -324,8 +175,14 @@ func tools(req *llm.Request, in *chatRequest) error {
 		t := &in.Tools[i]
 		f := t.Function
 		if f == nil {
+			if t.Name == "" && t.Type != "" && t.Type != "function" && t.Type != "custom" {
+				continue // a tool that another platform runs
+			}
 			// Some clients send the flat form of another protocol.
 			f = &function{Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: t.Strict}
+			if len(f.Parameters) == 0 {
+				f.Parameters = t.InputSchema
+			}
 		}
 		if err := wire.ToolName("tools["+strconv.Itoa(i)+"].function.name", f.Name); err != nil {
 			return err
@@ -354,20 +211,13 @@ func choice(req *llm.Request, raw jsontext.Value) error {
 		return nil
 	case raw.Kind() == '"':
 		var word string
-		if err := json.Unmarshal(raw, &word); err != nil {
+		if json.Unmarshal(raw, &word) != nil || !choose(req, word) {
 			return bad
 		}
-		switch word {
-		case "auto", "none", "required":
-			req.Choice = word
-			return nil
-		case "any":
-			req.Choice = "required"
-			return nil
-		}
-		return bad
+		return nil
 	}
 	var object struct {
+		Type     string `json:"type"`
 		Function struct {
 			Name string `json:"name"`
 		} `json:"function"`
@@ -377,6 +227,9 @@ func choice(req *llm.Request, raw jsontext.Value) error {
 		return bad
 	}
 	name := object.Function.Name + object.Name
+	if name == "" && choose(req, object.Type) {
+		return nil
+	}
 	for _, t := range req.Tools {
 		if t.Name == name {
 			req.Choice, req.ChoiceName = "tool", name
@@ -384,4 +237,16 @@ func choice(req *llm.Request, raw jsontext.Value) error {
 		}
 	}
 	return bad
+}
+
+func choose(req *llm.Request, word string) bool {
+	switch word {
+	case "auto", "none", "required":
+		req.Choice = word
+	case "any":
+		req.Choice = "required"
+	default:
+		return false
+	}
+	return true
 }

@@ -16,22 +16,45 @@ const idDigits = 24
 // Encode gives the sink that writes a chat completion.
 func (c Codec) Encode(w io.Writer, req *llm.Request, id string, created int64) llm.Sink {
 	a := answer{w: w, req: req, id: id, created: created}
+	n, _ := req.Note.(note)
 	if req.Stream {
-		s := &stream{answer: a, codec: c}
+		s := &stream{answer: a, codec: c, hidden: n.hidden}
 		s.head = a.head(nil, "chat.completion.chunk")
-		return s.add
+		return inTurn(s.add)
 	}
 	var fold llm.Fold
+	add := inTurn(fold.Add)
 	return func(e llm.Event) error {
-		if err := fold.Add(e); err != nil || !e.Last() {
+		if err := add(e); err != nil || !e.Last() {
 			return err
 		}
 		r, err := fold.Response()
 		if err != nil {
 			return err
 		}
+		if n.hidden {
+			r.Reasoning = ""
+		}
 		_, err = w.Write(a.whole(r))
 		return err
+	}
+}
+
+// note is what the answer needs of the request beside its fields.
+type note struct {
+	// hidden leaves the thoughts out.
+	hidden bool
+}
+
+// inTurn passes the calls of an answer on one after another, whatever comes
+// between them: clients take a call for whole when the next one begins.
+func inTurn(next llm.Sink) llm.Sink {
+	calls := llm.Ordered(next)
+	return func(e llm.Event) error {
+		if e.Kind == llm.ToolCall || e.Kind == llm.Done {
+			return calls(e)
+		}
+		return next(e)
 	}
 }
 
@@ -77,7 +100,10 @@ func (a *answer) whole(r *llm.Response) []byte {
 			b = wire.Quote(append(b, `,"type":"function","function":{"name":`...), call.Name)
 			arguments := call.Arguments
 			if wire.Blank(arguments) {
-				arguments = "{}"
+				arguments = ""
+				if r.Finish != llm.Length || i < len(r.Calls)-1 {
+					arguments = "{}"
+				}
 			}
 			b = wire.Quote(append(b, `,"arguments":`...), arguments)
 			b = append(b, `}}`...)
@@ -144,13 +170,17 @@ func Receipt(b []byte, r llm.Receipt) []byte {
 type stream struct {
 	answer
 	codec Codec
+	// hidden leaves the thoughts out.
+	hidden bool
 	// head opens every chunk and is built once.
 	head  []byte
 	buf   []byte
 	begun bool
 	calls int
-	// open tells for the newest tool call whether it has arguments yet.
+	// argued tells whether the newest call has arguments yet. White space waits in
+	// blank: it may be all there is.
 	argued bool
+	blank  string
 }
 
 func (s *stream) add(e llm.Event) error {
@@ -161,6 +191,11 @@ func (s *stream) add(e llm.Event) error {
 	case llm.Text:
 		b = s.delta(b, "content", e)
 	case llm.Reasoning:
+		if s.hidden {
+			// The connection must not fall silent while the model thinks.
+			b = sse.Comment(b, "thinking")
+			break
+		}
 		b = s.delta(b, "reasoning_content", e)
 	case llm.ToolCall:
 		b = s.call(b, e)
@@ -227,9 +262,18 @@ func (s *stream) call(b []byte, e llm.Event) []byte {
 	first := e.Call.Index >= s.calls
 	if first {
 		b = s.settle(b)
-		s.calls, s.argued = e.Call.Index+1, false
+		s.calls, s.argued, s.blank = e.Call.Index+1, false, ""
 	}
-	s.argued = s.argued || !wire.Blank(e.Text)
+	text := e.Text
+	if !s.argued {
+		text = s.blank + text
+		if s.argued = !wire.Blank(text); !s.argued {
+			s.blank, text = text, ""
+			if !first {
+				return b
+			}
+		}
+	}
 	b = s.open(b)
 	b = strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(e.Call.Index), 10)
 	if first {
@@ -239,7 +283,7 @@ func (s *stream) call(b []byte, e llm.Event) []byte {
 	} else {
 		b = append(b, `,"function":{`...)
 	}
-	b = wire.Quote(append(b, `"arguments":`...), e.Text)
+	b = wire.Quote(append(b, `"arguments":`...), text)
 	return s.shut(append(b, `}}]`...), nil)
 }
 

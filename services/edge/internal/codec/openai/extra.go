@@ -14,7 +14,8 @@ import (
 // platform's storage; no engine reads them.
 func dropped(name string) bool {
 	switch name {
-	case "store", "metadata", "service_tier", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention":
+	case "store", "metadata", "service_tier", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+		"prediction", "modalities", "audio", "verbosity", "web_search_options":
 		return true
 	}
 	return false
@@ -24,7 +25,7 @@ func dropped(name string) bool {
 // not travel on: somebody downstream might read it.
 func known(name string) bool {
 	switch name {
-	case "model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n",
+	case "model", "messages", "input", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n",
 		"tools", "tool_choice", "logprobs", "top_logprobs", "provider", "reasoning_effort", "reasoning", "thinking",
 		"role", "content", "tool_calls", "tool_call_id", "reasoning_content":
 		return true

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/services/edge/internal/codec/codectest"
 	"github.com/engy-ai/engy/services/edge/internal/codec/openai"
 )
@@ -70,6 +71,53 @@ func TestALimitIsCheckedAtItsBound(t *testing.T) {
 	require.NoError(t, err)
 	_, err = openai.Codec{}.Decode(route, body(20_001))
 	require.True(t, fault.Is(err, fault.Invalid))
+}
+
+func TestEffortIsReadInAllItsForms(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string][2]string{
+		`"reasoning_effort":"high"`:                                   {"high", ""},
+		`"reasoning_effort":"NONE"`:                                   {"NONE", ""},
+		`"reasoning_effort":"banana"`:                                 {"banana", ""},
+		`"reasoning_effort":""`:                                       {"", ""},
+		`"reasoning_effort":null,"reasoning":null,"thinking":null`:    {"", ""},
+		`"reasoning":{"effort":"low"}`:                                {"low", ""},
+		`"reasoning":{"effort":null,"enabled":null,"max_tokens":9}`:   {"", ""},
+		`"reasoning":{"enabled":false}`:                               {"", "disabled"},
+		`"reasoning":{"enabled":true}`:                                {"", "enabled"},
+		`"reasoning":{"effort":"low"},"reasoning_effort":"max"`:       {"max", ""},
+		`"thinking":{"type":"disabled"}`:                              {"", "disabled"},
+		`"thinking":{"type":"enabled","budget_tokens":5}`:             {"", "enabled"},
+		`"thinking":{"type":"adaptive"}`:                              {"", ""},
+		`"thinking":{"type":"enabled"},"reasoning":{"enabled":false}`: {"", "disabled"},
+		`"reasoning_effort":"` + strings.Repeat("x", 64) + `"`:        {strings.Repeat("x", 64), ""},
+	} {
+		req, err := openai.Codec{}.Decode(route, []byte(`{"model":"m","messages":[{"role":"user","content":"x"}],`+body+`}`))
+		require.NoError(t, err, body)
+		require.Equal(t, want, [2]string{req.Effort, req.Thinking}, body)
+		require.Empty(t, req.Extra, body)
+	}
+}
+
+func TestABodyOfResponsesIsHandedOn(t *testing.T) {
+	t.Parallel()
+	const body = `{"model":"a/b","input":"hi","stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"custom","name":"f","format":{"type":"text"}}]}`
+	read := &llm.Request{Spelling: "a/b", Stream: true}
+	c := openai.Codec{Responses: func(where string, got []byte) (*llm.Request, error) {
+		require.Equal(t, route, where)
+		require.Equal(t, body, string(got))
+		return read, nil
+	}}
+	req, err := c.Decode(route, []byte(body))
+	require.NoError(t, err)
+	require.Same(t, read, req)
+	require.True(t, req.IncludeUsage)
+
+	c.Responses = func(string, []byte) (*llm.Request, error) { return nil, fault.At("input", "no") }
+	_, err = c.Decode(route, []byte(`{"model":"m","input":5}`))
+	require.Equal(t, "input", fault.Of(err).Field)
+	_, err = c.Decode(route, []byte(`{"model":"m"}`))
+	require.Equal(t, "messages", fault.Of(err).Field)
 }
 
 func FuzzDecode(f *testing.F) {
