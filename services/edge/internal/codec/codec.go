@@ -6,8 +6,10 @@ package codec
 
 import (
 	"io"
+	"strings"
 
 	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/services/edge/internal/codec/anthropic"
 	"github.com/engy-ai/engy/services/edge/internal/codec/openai"
 	"github.com/engy-ai/engy/services/edge/internal/codec/responses"
 )
@@ -28,7 +30,7 @@ type Codec interface {
 
 // Text lists the codecs of text exchanges.
 func Text() []Codec {
-	return []Codec{openai.Codec{Responses: responses.Codec{}.Decode}, responses.Codec{}}
+	return []Codec{openai.Codec{Responses: responses.Codec{}.Decode}, responses.Codec{}, anthropic.Codec{}}
 }
 
 // Counter is a codec that can also tell how long a prompt is. These routes need
@@ -40,6 +42,20 @@ type Counter interface {
 	Counted(tokens int64) []byte
 }
 
-// Speaker is the codec in whose words a path without a route of its own is
-// answered.
-func Speaker(path string) Codec { return openai.Codec{} }
+// Headed is a codec whose clients have headers of their own.
+type Headed interface {
+	// KeyHeader is where they may send their key; Authorization wins.
+	KeyHeader() string
+	// IDHeader is where they look for the id of their request.
+	IDHeader() string
+}
+
+// Speaker is the codec in whose words a path is answered, whether it has a route
+// or not.
+func Speaker(path string) Codec {
+	const messages = "/v1/messages"
+	if path == messages || strings.HasPrefix(path, messages+"/") {
+		return anthropic.Codec{}
+	}
+	return openai.Codec{}
+}
