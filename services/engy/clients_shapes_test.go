@@ -76,8 +76,11 @@ func TestWhatCursorSends(t *testing.T) {
 		resp := c.post(`{"model":"engy/glm-5.2","stream":true,"input":[{"role":"user","content":"hi"}],
 			"tools":[{"type":"function","name":"read_file","parameters":{}}],"reasoning":{"effort":"medium"},"text":{"verbosity":"low"}}`)
 		body := c.body(resp)
-		require.Equal(t, http.StatusBadRequest, resp.StatusCode, body)
-		require.Contains(t, body, "messages")
+		require.Equal(t, http.StatusOK, resp.StatusCode, body)
+		require.Contains(t, body, `"object":"chat.completion.chunk"`, "its answer is read as a chat")
+		require.True(t, strings.HasSuffix(body, "data: [DONE]\n\n"))
+		resp = c.post(`{"model":"engy/glm-5.2","stream":true,"input":5}`)
+		require.Equal(t, http.StatusBadRequest, resp.StatusCode, c.body(resp))
 	})
 	require.Positive(t, int64(c.settled(before)))
 }
