@@ -56,6 +56,7 @@ type Bus struct {
 	reconnects  atomic.Int64
 	reconnected atomic.Int64 // when, in Unix nanoseconds
 
+	holds    holds
 	outboxes sync.Map // owner -> *outbox
 	stored   sync.Map // *nats.Msg of a fact -> func() to call when it is stored
 	// life is what facts are repeated under: it outlives whoever connected.
@@ -78,6 +79,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		cfg.QueueMax = QueueMax
 	}
 	b := &Bus{cfg: cfg, log: cfg.Log, life: context.WithoutCancel(ctx), closing: make(chan struct{})}
+	b.holds.b = b
 	var err error
 	if b.nc, err = b.dial(cfg.Name); err != nil {
 		return nil, err

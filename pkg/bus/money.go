@@ -12,63 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Hold asks billing for a hold. An error means that nobody answered in time:
-// the hold may or may not stand, so the job must still be settled.
-func (b *Bus) Hold(ctx context.Context, h Hold) (HoldAnswer, error) {
-	raw, err := Marshal(h)
-	if err != nil {
-		return HoldAnswer{}, err
-	}
-	msg, err := b.nc.RequestWithContext(ctx, holdsSubject, raw)
-	if err != nil {
-		return HoldAnswer{}, fmt.Errorf("hold %s: %w", h.Job, translate(err))
-	}
-	var a HoldAnswer
-	if err := Unmarshal(msg.Data, &a); err != nil {
-		return HoldAnswer{}, fmt.Errorf("hold %s: %w", h.Job, err)
-	}
-	return a, nil
-}
-
-// HoldAsk is a hold that somebody waits for.
-type HoldAsk struct {
-	Hold Hold
-	msg  *nats.Msg
-}
-
-// Answer gives billing's word to the one who asked.
-func (h HoldAsk) Answer(a HoldAnswer) error {
-	raw, err := Marshal(a)
-	if err != nil {
-		return err
-	}
-	if err := h.msg.Respond(raw); err != nil {
-		return fmt.Errorf("hold %s: %w", h.Hold.Job, translate(err))
-	}
-	return nil
-}
-
-// ServeHolds hands holds to take until ctx ends; each goes to one of the
-// billing services that serve. Take must not block.
-func (b *Bus) ServeHolds(ctx context.Context, take func(HoldAsk)) error {
-	sub, err := b.nc.QueueSubscribe(holdsSubject, "billing", func(m *nats.Msg) {
-		ask := HoldAsk{msg: m}
-		if err := Unmarshal(m.Data, &ask.Hold); err != nil {
-			b.log.Error("hold cannot be read")
-			return
-		}
-		take(ask)
-	})
-	if err != nil {
-		return fmt.Errorf("serve holds: %w", translate(err))
-	}
-	<-ctx.Done()
-	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		return fmt.Errorf("serve holds: %w", translate(err))
-	}
-	return nil
-}
-
 // RenewHolds keeps the holds of jobs, and tells how many of them are open. With
 // no jobs it only asks whether billing answers.
 func (b *Bus) RenewHolds(ctx context.Context, jobs []string, expires time.Time) (renewed int64, err error) {

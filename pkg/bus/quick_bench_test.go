@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// BenchmarkMessages is what one message costs to write and to read, by hand and
+// BenchmarkBothWays is what one message costs to write and to read, by hand and
 // in the general way.
-func BenchmarkMessages(b *testing.B) {
+func BenchmarkBothWays(b *testing.B) {
 	e := &UsageEvent{
 		SpecVersion: "1.0", ID: "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", Source: "/engy/edge",
 		Type: UsageType, Subject: "0199-account", Time: time.Unix(1_790_000_000, 5).UTC(), DataContentType: "application/json",

@@ -136,7 +136,7 @@ func (e *edge) renew(ctx context.Context) error {
 		if time.Since(renewed) >= every {
 			jobs = e.desk.Older(every)
 		}
-		ask, cancel := context.WithTimeout(ctx, HoldWait)
+		ask, cancel := context.WithTimeout(ctx, bus.HoldWait)
 		_, err := e.bus.RenewHolds(ask, jobs, time.Now().Add(e.cfg.HoldLease))
 		cancel()
 		wait := min(every, BillingEvery)

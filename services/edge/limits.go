@@ -16,8 +16,6 @@ const (
 	// WriteWait is how long one write may block on a client that does not read.
 	WriteWait = 30 * time.Second
 
-	// HoldWait is how long billing may take to answer.
-	HoldWait = time.Second
 	// BillingEvery is how often billing is asked whether it is there, and
 	// BillingAgain how soon when it was not.
 	BillingEvery = 2 * time.Second

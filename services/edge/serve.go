@@ -62,7 +62,7 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 	if err != nil {
 		return nil, err
 	}
-	e.exchanges.Go(x.hold)
+	e.bus.AskHold(a.Hold, x.hold)
 	return x, nil
 }
 
@@ -88,20 +88,18 @@ type exchange struct {
 	once  sync.Once
 }
 
-// hold asks billing, beside the ticket: the first byte waits for the answer,
-// the worker does not.
-func (x *exchange) hold() {
+// hold takes billing's answer, which was asked for beside the ticket: the first
+// byte waits for it, the worker does not.
+func (x *exchange) hold(a bus.HoldAnswer, err error) {
 	defer close(x.held)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.call.Context), HoldWait)
-	defer cancel()
-	x.answer, x.refusal = x.e.bus.Hold(ctx, x.a.Hold)
-	if x.refusal == nil && x.answer.Code != "" {
-		x.refusal = fault.New(x.answer.Code, x.answer.Message)
+	x.answer, x.refusal = a, err
+	if err == nil && a.Code != "" {
+		x.refusal = fault.New(a.Code, a.Message)
 		return
 	}
-	if x.refusal != nil {
-		x.e.log.Error("hold not answered", "request", x.call.ID, "error", x.refusal)
-		x.refusal = fault.Wrap(fault.Unavailable, "billing cannot be reached; retry later", x.refusal)
+	if err != nil {
+		x.e.log.Error("hold not answered", "request", x.call.ID, "error", err)
+		x.refusal = fault.Wrap(fault.Unavailable, "billing cannot be reached; retry later", err)
 	}
 }
 
@@ -213,7 +211,7 @@ func (x *exchange) charge(o pricing.Outcome, tokens llm.Usage, r offer.Result) {
 }
 
 func (x *exchange) raise(charged money.Micro) money.Micro {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.call.Context), HoldWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.call.Context), bus.HoldWait)
 	defer cancel()
 	h := x.a.Hold
 	h.Micro, h.FloorMicro, h.Raise = charged, charged, true
