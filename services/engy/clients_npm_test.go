@@ -23,12 +23,23 @@ func TestClients(t *testing.T) {
 	installed(t)
 	host := upWithSimulator(t)
 	for name, visit := range map[string]func(*guest){
-		"openai": func(g *guest) { g.script("openai.mjs", 6) },
-		"ai sdk": func(g *guest) { g.script("aisdk.mjs", 7) },
+		"openai":               func(g *guest) { g.script("openai.mjs", 10) },
+		"ai sdk":               func(g *guest) { g.script("aisdk.mjs", 21) },
+		"codex reads a file":   codexReadsAFile,
+		"codex runs a command": codexRunsACommand,
+		"codex meets errors":   codexMeetsErrors,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			visit(invite(t, host))
+		})
+	}
+	for name, visit := range map[string]func(*guest){
+		"codex asks again when a worker dies": codexAsksAgain,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			survive(t, visit)
 		})
 	}
 }

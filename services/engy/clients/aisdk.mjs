@@ -1,10 +1,13 @@
 // The AI SDK with each of the providers that fit.
 import assert from 'node:assert/strict'
+import { createOpenAI } from '@ai-sdk/openai'
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { APICallError, generateText, jsonSchema, Output, stepCountIs, streamText, tool } from 'ai'
 import { apiKey, askWeather, model, poorKey, refused, spent, toldWeather, tooLong, url, weather } from './ledger.mjs'
 
 const providers = {
+  responses: (key) => createOpenAI({ baseURL: `${url}/v1`, apiKey: key })(model),
+  chat: (key) => createOpenAI({ baseURL: `${url}/v1`, apiKey: key }).chat(model),
   compatible: (key) => createOpenAICompatible({ name: 'engy', baseURL: `${url}/v1`, apiKey: key, includeUsage: true, supportsStructuredOutputs: true })(model),
 }
 

@@ -75,3 +75,43 @@ await refused(client.chat.completions.stream({ model, messages: user('go on [[si
   assert.ok(e instanceof OpenAI.APIError)
   assert.equal(e.type, 'api_error')
 })
+
+// Responses: whole, streamed with the helper, and a round with a tool.
+const responseSpent = (u) => spent({ input: u.input_tokens, cached: u.input_tokens_details.cached_tokens, output: u.output_tokens })
+const request = { model, input: 'say something [[sim tokens=20]]' }
+const response1 = await client.responses.create(request)
+assert.equal(response1.status, 'completed')
+assert.equal(response1.usage.output_tokens, 20)
+responseSpent(response1.usage)
+const responses = client.responses.stream(request)
+const kinds = new Set()
+for await (const event of responses) kinds.add(event.type)
+const response2 = await responses.finalResponse()
+assert.equal(response2.output_text, response1.output_text)
+assert.equal(response2.status, 'completed')
+for (const kind of ['response.created', 'response.output_text.delta', 'response.completed']) assert.ok(kinds.has(kind), kind)
+responseSpent(response2.usage)
+assert.equal(response2.x_engy.charged_micro > 0, true)
+
+const { name, description, parameters } = weather
+const tools = [{ type: 'function', name, description, parameters, strict: true }]
+const input = [{ role: 'user', content: askWeather }]
+const asked = await client.responses.create({ model, input, tools })
+responseSpent(asked.usage)
+const call = asked.output.find((item) => item.type === 'function_call')
+assert.deepEqual(JSON.parse(call.arguments), { city: 'New York' })
+input.push(...asked.output, { type: 'function_call_output', call_id: call.call_id, output: weather.run(JSON.parse(call.arguments)) })
+const told = await client.responses.create({ model, input, tools })
+assert.equal(told.output_text, toldWeather)
+responseSpent(told.usage)
+
+const respond = (c, body) => c.responses.create({ ...request, ...body })
+await refused(respond(client, { model: 'no-such-model' }), (e) => assert.ok(e instanceof OpenAI.NotFoundError))
+await refused(respond(client, { input: tooLong }), (e) => assert.ok(e instanceof OpenAI.BadRequestError))
+await refused(respond(poor), (e) => assert.equal(e.status, 402))
+// Nothing is stored here, and that is said, not passed over.
+await refused(respond(client, { previous_response_id: 'resp_1' }), (e) => assert.ok(e instanceof OpenAI.BadRequestError))
+const broken = await client.responses.create({ model, input: 'go on [[sim tokens=50 itl=5ms cut=20]]', stream: true })
+let last
+for await (const event of broken) last = event
+assert.equal(last.type, 'response.failed')

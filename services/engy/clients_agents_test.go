@@ -1,0 +1,216 @@
+package main_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/money"
+)
+
+const clientsDoc = "../../docs/clients.md"
+
+// snippet gives the code of a language in a section of the document for users,
+// so that what it tells them is what is run here.
+func snippet(t *testing.T, heading, language string) string {
+	t.Helper()
+	raw, err := os.ReadFile(clientsDoc)
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(raw), "\n## "+heading+"\n")
+	require.True(t, ok, heading)
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, code, ok := strings.Cut(section, "\n```"+language+"\n")
+	require.True(t, ok, "%s has no %s", heading, language)
+	code, _, ok = strings.Cut(code, "\n```\n")
+	require.True(t, ok)
+	return code + "\n"
+}
+
+// here puts this run's address and key in the place of the document's.
+func (g *guest) here(code string) string {
+	g.t.Helper()
+	require.Contains(g.t, code, docAddress)
+	return strings.NewReplacer(docAddress, g.api, docKey, g.key).Replace(code)
+}
+
+// The document's address is that of `engy up`; its key is nobody's.
+const (
+	docAddress = "http://127.0.0.1:8080"
+	docKey     = "sk-engy-your-key"
+)
+
+// settings writes a file of a client below its home.
+func (g *guest) settings(path, content string) {
+	g.t.Helper()
+	path = filepath.Join(g.home, path)
+	require.NoError(g.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(g.t, os.WriteFile(path, []byte(content), 0o644))
+}
+
+// codex sets Codex up as the document says.
+func codex(g *guest) {
+	g.settings(".codex/config.toml", g.here(snippet(g.t, "Codex", "toml")))
+}
+
+// codexTurn is what `codex exec --json` tells.
+type codexTurn struct {
+	command, output, text string
+	exit                  int
+	usage                 spent
+	failure               string
+}
+
+func readCodex(t *testing.T, stdout string) (turn codexTurn) {
+	t.Helper()
+	turn.exit = -1
+	for line := range strings.Lines(stdout) {
+		var e struct {
+			Type string
+			Item struct {
+				Type, Text, Command string
+				Output              string `json:"aggregated_output"`
+				Exit                *int   `json:"exit_code"`
+			}
+			Usage struct {
+				Input  int64 `json:"input_tokens"`
+				Cached int64 `json:"cached_input_tokens"`
+				Output int64 `json:"output_tokens"`
+			}
+			Error struct{ Message string }
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &e), "%s", line)
+		switch {
+		case e.Type == "item.completed" && e.Item.Type == "command_execution":
+			turn.command, turn.output = e.Item.Command, e.Item.Output
+			require.NotNil(t, e.Item.Exit)
+			turn.exit = *e.Item.Exit
+		case e.Type == "item.completed" && e.Item.Type == "agent_message":
+			turn.text = e.Item.Text
+		case e.Type == "turn.completed":
+			turn.usage = spent{Model: "glm-5.2", Input: e.Usage.Input, Cached: e.Usage.Cached, Output: e.Usage.Output}
+		case e.Type == "turn.failed":
+			turn.failure = e.Error.Message
+		}
+	}
+	return turn
+}
+
+// near compares the ledger with the price of the sum of several answers: each
+// was rounded by itself.
+func (g *guest) near(sum spent, answers int) {
+	g.t.Helper()
+	require.InDelta(g.t, int64(sum.price(g.t)), int64(g.settled(g.before)), float64(answers))
+}
+
+func codexReadsAFile(g *guest) {
+	codex(g)
+	r := g.run(snippet(g.t, "Codex", "sh"))
+	require.Zero(g.t, r.code)
+	require.Contains(g.t, r.stdout, "the parrot is blue")
+	require.Positive(g.t, int64(g.settled(g.before)))
+}
+
+func codexRunsACommand(g *guest) {
+	codex(g)
+	r := g.run(`exec codex exec --json --skip-git-repo-check --sandbox workspace-write \
+		'Make a file. [[sim tool=exec_command args={"cmd":"echo%20made%20here%20>%20made.txt;%20cat%20made.txt"} echo_result record=codex think=5]]' </dev/null`)
+	require.Zero(g.t, r.code)
+	turn := readCodex(g.t, r.stdout)
+	require.Contains(g.t, turn.command, "made.txt")
+	require.Equal(g.t, "made here\n", turn.output)
+	require.Zero(g.t, turn.exit)
+	made, err := os.ReadFile(filepath.Join(g.home, "made.txt"))
+	require.NoError(g.t, err, "the command ran where the client said")
+	require.Equal(g.t, "made here\n", string(made))
+	require.Contains(g.t, turn.text, "made here", "the result reached the engine, which repeats it")
+	sent, _ := g.kept("codex")
+	last := sent.Messages[len(sent.Messages)-1]
+	require.Equal(g.t, "tool", last.Role)
+	require.Contains(g.t, last.Content, "made here")
+	g.near(turn.usage, 2)
+}
+
+func codexMeetsErrors(g *guest) {
+	codex(g)
+	// By itself it tries five times more, for seven seconds.
+	const exec = `codex exec --json --skip-git-repo-check -c model_providers.engy.stream_max_retries=1 `
+	for arguments, want := range map[string]string{
+		`-m no-such-model hi`:                              "404 Not Found: model 'no-such-model' not found",
+		`-m short 'hi'`:                                    "context window of 8192",
+		`'go on [[sim tokens=50 itl=5ms cut=20]]'`:         "stream disconnected",
+		`-c model_providers.engy.env_key=ENGY_POOR_KEY hi`: "402 Payment Required",
+	} {
+		r := g.run("exec " + exec + arguments + " </dev/null")
+		require.Equal(g.t, 1, r.code, arguments)
+		require.Contains(g.t, readCodex(g.t, r.stdout).failure, want, arguments)
+	}
+	require.Zero(g.t, g.settled(g.before), "none of it cost anything")
+}
+
+// witness stands between a client and an edge, and calls once when the first
+// text of an answer is about to pass.
+func witness(t *testing.T, edge string, first func()) string {
+	t.Helper()
+	to, err := url.Parse(edge)
+	require.NoError(t, err)
+	var once sync.Once
+	s := httptest.NewServer(&httputil.ReverseProxy{
+		FlushInterval: -1,
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		ModifyResponse: func(r *http.Response) error {
+			r.Body = &watched{ReadCloser: r.Body, first: func() { once.Do(first) }}
+			return nil
+		},
+	})
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// watched is a body that is looked at while it is read.
+type watched struct {
+	io.ReadCloser
+	first func()
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	if strings.Contains(string(p[:n]), "text_delta") || strings.Contains(string(p[:n]), "output_text.delta") {
+		w.first()
+	}
+	return n, err
+}
+
+// survive kills the only worker in the middle of an answer, when another has
+// come: the client is told, and asks again.
+func survive(t *testing.T, visit func(g *guest)) {
+	t.Helper()
+	c := newCluster(t, shape{})
+	g := invite(t, c)
+	g.api = witness(t, c.api, func() {
+		c.second()
+		c.workers[0].kill()
+	})
+	visit(g)
+	require.True(t, strings.Contains(c.edge.log.String(), "outcome=failed"), "the first answer broke")
+}
+
+func codexAsksAgain(g *guest) {
+	codex(g)
+	r := g.run(`exec codex exec --json --skip-git-repo-check 'go on [[sim tokens=100 itl=50ms]]' </dev/null`)
+	require.Zero(g.t, r.code)
+	turn := readCodex(g.t, r.stdout)
+	require.Empty(g.t, turn.failure)
+	require.True(g.t, strings.HasPrefix(turn.text, "Simulated answer"), turn.text)
+	require.Equal(g.t, int64(100), turn.usage.Output)
+	require.Equal(g.t, money.Micro(turn.usage.price(g.t)), g.settled(g.before), "the broken answer is free")
+}
