@@ -47,10 +47,11 @@ type Bus struct {
 	// bulk carries large bodies, so that frames never wait behind them.
 	bulk *nats.Conn
 	js   jetstream.JetStream
-	// facts publishes usage and reports, which are repeated until stored.
-	facts jetstream.JetStream
-	cfg   Config
-	log   *slog.Logger
+	// out publishes tickets, facts usage and reports, which are repeated until
+	// they are stored.
+	out, facts *publisher
+	cfg        Config
+	log        *slog.Logger
 
 	// reconnects counts connections made anew: pull requests do not survive one.
 	reconnects  atomic.Int64
@@ -58,7 +59,6 @@ type Bus struct {
 
 	holds    holds
 	outboxes sync.Map // owner -> *outbox
-	stored   sync.Map // *nats.Msg of a fact -> func() to call when it is stored
 	// life is what facts are repeated under: it outlives whoever connected.
 	life    context.Context
 	retries sync.WaitGroup
@@ -105,6 +105,11 @@ func (b *Bus) dial(name string) (*nats.Conn, error) {
 			b.reconnects.Add(1)
 			b.reconnected.Store(time.Now().UnixNano())
 			if nc == b.nc {
+				for _, p := range []*publisher{b.out, b.facts} {
+					if p != nil {
+						p.cutOff()
+					}
+				}
 				// A server that was started anew has lost what was in memory.
 				b.retries.Go(b.redeclare)
 			}
@@ -125,19 +130,14 @@ func (b *Bus) dial(name string) (*nats.Conn, error) {
 
 func (b *Bus) open(ctx context.Context) error {
 	var err error
-	b.js, err = jetstream.New(b.nc,
-		jetstream.WithPublishAsyncMaxPending(publishPendingMax),
-		jetstream.WithPublishAsyncTimeout(publishTimeout))
-	if err != nil {
+	if b.js, err = jetstream.New(b.nc); err != nil {
 		return fmt.Errorf("bus streams: %w", err)
 	}
-	b.facts, err = jetstream.New(b.nc,
-		jetstream.WithPublishAsyncMaxPending(publishPendingMax),
-		jetstream.WithPublishAsyncTimeout(publishTimeout),
-		jetstream.WithPublishAsyncErrHandler(b.repeat),
-		jetstream.WithPublishAsyncAckHandler(func(_ jetstream.JetStream, m *nats.Msg, _ *jetstream.PubAck) { b.tell(m) }))
-	if err != nil {
-		return fmt.Errorf("bus facts: %w", err)
+	for _, p := range []**publisher{&b.out, &b.facts} {
+		if *p, err = newPublisher(b.nc); err != nil {
+			return fmt.Errorf("bus publisher: %w", err)
+		}
+		b.retries.Go(func() { (*p).expire(b.closing) })
 	}
 	return b.declare(ctx)
 }
@@ -146,10 +146,8 @@ func (b *Bus) open(ctx context.Context) error {
 func (b *Bus) Close() {
 	b.once.Do(func() {
 		if b.facts != nil {
-			select {
-			case <-b.facts.PublishAsyncComplete():
-			case <-time.After(closeWait):
-				b.log.Error("facts not stored at close", "count", b.facts.PublishAsyncPending())
+			if left := b.facts.wait(closeWait); left > 0 {
+				b.log.Error("facts not stored at close", "count", left)
 			}
 		}
 		close(b.closing)

@@ -71,6 +71,11 @@ func serve(t *testing.T, b *bus.Bus, name string, o *owner) context.CancelFunc {
 	return stop
 }
 
+// unexpected is for offers that every queue takes.
+func unexpected(t *testing.T) func(error) {
+	return func(err error) { t.Errorf("a ticket was refused: %v", err) }
+}
+
 func ticket(job string) bus.Ticket {
 	return bus.Ticket{
 		Job: job, Owner: "edge-1", Region: "eu", Model: "qwen3.8-27b", Class: bus.Open,
@@ -114,7 +119,7 @@ func TestAJobTravels(t *testing.T) {
 			o := &owner{bodies: map[string][]byte{"j1": body}}
 			serve(t, b, "edge-1", o)
 			got := pull(t, b, queue(), func() int { return 1 })
-			_, err := b.Offer(ticket("j1"))
+			_, err := b.Offer(ticket("j1"), unexpected(t))
 			require.NoError(t, err)
 			d := take(t, got)
 			w, verdict, err := b.Claim(t.Context(), d.Ticket, "w1")
@@ -182,7 +187,7 @@ func TestNoTicketWaitsAtABusyWorker(t *testing.T) {
 	busy := pull(t, b, queue(), func() int { return 0 })
 	idle := pull(t, b, queue(), func() int { return 2 })
 	for _, j := range []string{"j1", "j2", "j3"} {
-		_, err := b.Offer(ticket(j))
+		_, err := b.Offer(ticket(j), unexpected(t))
 		require.NoError(t, err)
 		require.NoError(t, take(t, idle).Ack())
 	}
@@ -196,7 +201,7 @@ func TestATicketForOneWorkerReachesOnlyThatOne(t *testing.T) {
 	own := pull(t, b, bus.Queue{Region: "eu", Worker: "w2"}, func() int { return 5 })
 	tk := ticket("j1")
 	tk.Worker, tk.Offer = "w2", 2
-	_, err := b.Offer(tk)
+	_, err := b.Offer(tk, unexpected(t))
 	require.NoError(t, err)
 	require.Equal(t, 2, take(t, own).Ticket.Offer)
 	require.Empty(t, shared)
@@ -206,18 +211,18 @@ func TestAFullQueueRefuses(t *testing.T) {
 	t.Parallel()
 	b := bustest.Connect(t, bustest.Server(t), bus.Config{QueueMax: 2})
 	for i, j := range []string{"j1", "j2", "j3"} {
-		o, err := b.Offer(ticket(j))
+		refusal := make(chan error, 1)
+		o, err := b.Offer(ticket(j), func(err error) { refusal <- err })
 		require.NoError(t, err)
 		if i < 2 {
 			require.NoError(t, o.Withdraw(t.Context()))
-			o, err = b.Offer(func() bus.Ticket { k := ticket(j); k.Offer = 2; return k }())
+			_, err = b.Offer(func() bus.Ticket { k := ticket(j); k.Offer = 2; return k }(), unexpected(t))
 			require.NoError(t, err)
-			_ = o
 			continue
 		}
 		select {
-		case err := <-o.Refused():
-			require.True(t, fault.Is(bus.Refusal(err), fault.Busy))
+		case err := <-refusal:
+			require.True(t, fault.Is(err, fault.Busy), err)
 		case <-time.After(10 * time.Second):
 			require.Fail(t, "the queue took one too many")
 		}
@@ -228,10 +233,10 @@ func TestTheSameOfferIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	b := bustest.New(t)
 	for range 3 {
-		_, err := b.Offer(ticket("j1"))
+		_, err := b.Offer(ticket("j1"), unexpected(t))
 		require.NoError(t, err)
 	}
-	_, err := b.Offer(ticket("j2"))
+	_, err := b.Offer(ticket("j2"), unexpected(t))
 	require.NoError(t, err)
 	got := pull(t, b, queue(), func() int { return 5 })
 	require.Equal(t, "j1", take(t, got).Ticket.Job)

@@ -103,29 +103,26 @@ func (b *Bus) WriteReport(r Report) error {
 	return b.fact(subj, fmt.Sprintf("%s.%d.%s", r.Job, r.Attempt, r.Worker), raw, nil)
 }
 
-func (b *Bus) fact(subj, id string, raw []byte, stored func()) error {
-	msg := nats.NewMsg(subj)
-	msg.Data = raw
-	msg.Header.Set(nats.MsgIdHdr, id)
-	if stored != nil {
-		b.stored.Store(msg, stored)
-	}
-	if _, err := b.facts.PublishMsgAsync(msg); err != nil {
-		b.repeat(b.facts, msg, err)
+// fact publishes a message until it is stored; then is called, once, when it is.
+func (b *Bus) fact(subj, id string, raw []byte, then func()) error {
+	err := b.facts.publish(subj, id, raw, func(_ stored, err error) {
+		if err != nil {
+			b.repeat(subj, id, raw, then, err)
+			return
+		}
+		if then != nil {
+			then()
+		}
+	})
+	if err != nil {
+		b.repeat(subj, id, raw, then, err)
 	}
 	return nil
 }
 
-// tell tells who waits for a fact that it is stored.
-func (b *Bus) tell(msg *nats.Msg) {
-	if f, ok := b.stored.LoadAndDelete(msg); ok {
-		f.(func())()
-	}
-}
-
 // repeat publishes a fact again until it is stored, with a bound; a fact that
 // is lost then is an alarm, and billing's sweeper ends its hold.
-func (b *Bus) repeat(_ jetstream.JetStream, msg *nats.Msg, cause error) {
+func (b *Bus) repeat(subj, id string, raw []byte, then func(), cause error) {
 	b.log.Warn("fact not stored, trying again", "error", cause)
 	b.retries.Go(func() {
 		for range factTries {
@@ -137,22 +134,23 @@ func (b *Bus) repeat(_ jetstream.JetStream, msg *nats.Msg, cause error) {
 				t.Stop()
 				last = true
 			}
-			again := nats.NewMsg(msg.Subject)
-			again.Data = msg.Data
-			again.Header.Set(nats.MsgIdHdr, msg.Header.Get(nats.MsgIdHdr))
+			again := nats.NewMsg(subj)
+			again.Data = raw
+			again.Header.Set(nats.MsgIdHdr, id)
 			ctx, cancel := context.WithTimeout(b.life, publishTimeout)
 			_, err := b.js.PublishMsg(ctx, again)
 			cancel()
 			if err == nil {
-				b.tell(msg)
+				if then != nil {
+					then()
+				}
 				return
 			}
 			if last {
 				break
 			}
 		}
-		b.stored.Delete(msg)
-		b.log.Error("ALARM: fact lost", "id", msg.Header.Get(nats.MsgIdHdr))
+		b.log.Error("ALARM: fact lost", "id", id)
 	})
 }
 

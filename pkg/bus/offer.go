@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/engy-ai/engy/pkg/fault"
@@ -17,12 +16,17 @@ import (
 type Offered struct {
 	b      *Bus
 	stream string
-	future jetstream.PubAckFuture
+	// done is closed when the queue has answered; the two below are set then.
+	done chan struct{}
+	at   stored
+	err  error
 }
 
 // Offer puts a ticket into its queue. The same job and offer number is stored
-// once, however often it is sent.
-func (b *Bus) Offer(t Ticket) (*Offered, error) {
+// once, however often it is sent. Refused is called, later and on another
+// goroutine, with Busy when the queue is full, with Unavailable when it cannot be
+// reached; never for a ticket that was taken. It must not block.
+func (b *Bus) Offer(t Ticket, refused func(error)) (*Offered, error) {
 	subj, err := jobsSubject(t)
 	if err != nil {
 		return nil, err
@@ -31,54 +35,42 @@ func (b *Bus) Offer(t Ticket) (*Offered, error) {
 	if err != nil {
 		return nil, err
 	}
-	msg := nats.NewMsg(subj)
-	msg.Data = raw
-	future, err := b.js.PublishMsgAsync(msg, jetstream.WithMsgID(t.Job+"."+strconv.Itoa(t.Offer)))
+	o := &Offered{b: b, stream: jobsStream(t.Region), done: make(chan struct{})}
+	err = b.out.publish(subj, t.Job+"."+strconv.Itoa(t.Offer), raw, func(at stored, err error) {
+		o.at, o.err = at, err
+		close(o.done)
+		switch {
+		case err == nil:
+		case queueFull(err):
+			refused(fault.Wrap(fault.Busy, "the queue of this model is full", err))
+		default:
+			refused(fault.Wrap(fault.Unavailable, "the job queue cannot be reached", err))
+		}
+	})
 	if err != nil {
-		return nil, fmt.Errorf("offer %s: %w", t.Job, translate(err))
+		return nil, fmt.Errorf("offer %s: %w", t.Job, err)
 	}
-	return &Offered{b: b, stream: jobsStream(t.Region), future: future}, nil
-}
-
-// Refused gives an error when the queue did not take the ticket: Busy when it
-// is full, Unavailable when it cannot be reached. It never gives one for a
-// ticket that was taken.
-func (o *Offered) Refused() <-chan error { return o.future.Err() }
-
-// queueFull is JetStream's error code for a message that would exceed a bound.
-const queueFull jetstream.ErrorCode = 10077
-
-// Refusal turns what Refused gave into the product's error.
-func Refusal(err error) error {
-	var api *jetstream.APIError
-	if errors.As(err, &api) && api.ErrorCode == queueFull {
-		return fault.Wrap(fault.Busy, "the queue of this model is full", err)
-	}
-	return fault.Wrap(fault.Unavailable, "the job queue cannot be reached", err)
+	return o, nil
 }
 
 // Withdraw takes the ticket out of the queue as far as that is possible; a
 // worker that has it already learns from its claim that the job is gone.
 func (o *Offered) Withdraw(ctx context.Context) error {
 	select {
-	case ack := <-o.future.Ok():
-		if ack == nil || ack.Duplicate {
-			return nil
-		}
-		s, err := o.b.js.Stream(ctx, o.stream)
-		if err != nil {
-			return fmt.Errorf("withdraw: %w", translate(err))
-		}
-		err = s.DeleteMsg(ctx, ack.Sequence)
-		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-			return fmt.Errorf("withdraw: %w", translate(err))
-		}
-		return nil
-	case err := <-o.future.Err():
-		// A ticket that was refused is in no queue.
-		o.b.log.Debug("ticket was refused", "error", err)
-		return nil
+	case <-o.done:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	if o.err != nil || o.at.twice {
+		return nil // it is in no queue, or under an earlier offer
+	}
+	s, err := o.b.js.Stream(ctx, o.stream)
+	if err != nil {
+		return fmt.Errorf("withdraw: %w", translate(err))
+	}
+	err = s.DeleteMsg(ctx, o.at.seq)
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return fmt.Errorf("withdraw: %w", translate(err))
+	}
+	return nil
 }

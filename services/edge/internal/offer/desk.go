@@ -20,7 +20,7 @@ import (
 
 // Bus is what the desk says on the bus.
 type Bus interface {
-	Offer(t bus.Ticket) (*bus.Offered, error)
+	Offer(t bus.Ticket, refused func(error)) (*bus.Offered, error)
 	Cancel(worker string, r bus.Running) error
 	Fresh() bool
 	Probe(ctx context.Context, owner, worker string) ([]bus.Running, error)

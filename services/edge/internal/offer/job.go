@@ -77,12 +77,23 @@ func (j *Job) offer(worker, region string) error {
 	j.offers++
 	t.Owner, t.Offer, t.Worker, t.Region = j.d.name, j.offers, worker, region
 	t.BodyBytes = int64(len(j.order.Body))
-	offered, err := j.d.bus.Offer(t)
+	offered, err := j.d.bus.Offer(t, func(err error) { j.refused(t.Offer, err) })
 	if err != nil {
 		return err
 	}
 	j.offered, j.asked = offered, time.Now()
 	return nil
+}
+
+// refused is called when the queue did not take an offer.
+func (j *Job) refused(offer int, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed || j.worker != "" || j.offers != offer {
+		return
+	}
+	f := fault.Of(err)
+	j.fail(f.Code, f.Message)
 }
 
 func (j *Job) poke() {
@@ -315,7 +326,7 @@ var ErrIdle = fault.New(fault.Timeout, "nothing happened")
 func (j *Job) Next(ctx context.Context, wait time.Duration) ([]llm.Event, error) {
 	until := time.Now().Add(wait)
 	for {
-		events, refused, due := j.look()
+		events, due := j.look()
 		if events != nil {
 			return events, nil
 		}
@@ -333,11 +344,6 @@ func (j *Job) Next(ctx context.Context, wait time.Duration) ([]llm.Event, error)
 				return nil, ErrIdle
 			}
 			j.tick()
-		case err := <-refused:
-			if err != nil {
-				f := fault.Of(bus.Refusal(err))
-				j.Fail(f.Code, f.Message)
-			}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -345,19 +351,18 @@ func (j *Job) Next(ctx context.Context, wait time.Duration) ([]llm.Event, error)
 }
 
 // look takes what is there, and tells what to wait for else.
-func (j *Job) look() (events []llm.Event, refused <-chan error, next time.Duration) {
+func (j *Job) look() (events []llm.Event, next time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if n := len(j.queue); n > 0 && (j.order.Stream || j.queue[n-1].Last()) {
 		events, j.queue, j.bytes, j.reached = j.queue, nil, 0, true
-		return events, nil, 0
+		return events, 0
 	}
 	next = time.Until(j.order.Ticket.Deadline)
 	if j.worker == "" {
-		refused = j.offered.Refused()
 		next = min(next, j.d.cfg.Again)
 	}
-	return nil, refused, max(next, time.Millisecond)
+	return nil, max(next, time.Millisecond)
 }
 
 // tick does what is due: the deadline, the wait for a claim, a second offer.
