@@ -14,8 +14,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/engy-ai/engy/pkg/money"
 )
 
 const clientsDoc = "../../docs/clients.md"
@@ -157,6 +155,124 @@ func codexMeetsErrors(g *guest) {
 	require.Zero(g.t, g.settled(g.before), "none of it cost anything")
 }
 
+// claude sets Claude Code up as the document says.
+func claude(g *guest) {
+	g.settings(".claude/settings.json", g.here(snippet(g.t, "Claude Code", "json")))
+}
+
+// claudeTurn is what `claude -p --output-format stream-json` tells.
+type claudeTurn struct {
+	tool, command, result, thought, text string
+	failed                               bool
+	usage                                spent
+}
+
+func readClaude(t *testing.T, stdout string) (turn claudeTurn) {
+	t.Helper()
+	for line := range strings.Lines(stdout) {
+		var e struct {
+			Type    string
+			Message struct {
+				Content []struct {
+					Type, Thinking, Name string
+					Input                struct{ Command string }
+					Content              any
+				}
+			}
+			Result string
+			Failed bool `json:"is_error"`
+			// Usage beside it also counts what the beginning of a broken answer
+			// promised.
+			Models map[string]struct{ InputTokens, CacheReadInputTokens, OutputTokens int64 } `json:"modelUsage"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &e), "%s", line)
+		for _, block := range e.Message.Content {
+			switch block.Type {
+			case "thinking":
+				turn.thought += block.Thinking
+			case "tool_use":
+				turn.tool, turn.command = block.Name, block.Input.Command
+			case "tool_result":
+				turn.result, _ = block.Content.(string)
+			}
+		}
+		if e.Type == "result" {
+			turn.text, turn.failed = e.Result, e.Failed
+			require.Len(t, e.Models, 1)
+			for name, u := range e.Models {
+				model, _, _ := strings.Cut(name, "[")
+				turn.usage = spent{Model: model, Input: u.InputTokens + u.CacheReadInputTokens, Cached: u.CacheReadInputTokens, Output: u.OutputTokens}
+			}
+		}
+	}
+	return turn
+}
+
+func claudeReadsAFile(g *guest) {
+	claude(g)
+	r := g.run(snippet(g.t, "Claude Code", "sh"))
+	require.Zero(g.t, r.code)
+	require.Equal(g.t, "the parrot is blue\n", r.stdout)
+	require.Positive(g.t, int64(g.settled(g.before)))
+}
+
+func claudeRunsACommand(g *guest) {
+	claude(g)
+	r := g.run(`exec claude -p --output-format stream-json --verbose \
+		'Make a file. [[sim tool=Bash args={"command":"echo%20made%20here%20>%20made.txt;%20cat%20made.txt"} echo_result record=claude think=5]]' \
+		--allowedTools Bash </dev/null`)
+	require.Zero(g.t, r.code)
+	turn := readClaude(g.t, r.stdout)
+	require.Equal(g.t, "Bash", turn.tool)
+	require.Contains(g.t, turn.command, "made.txt")
+	require.Equal(g.t, "made here", turn.result)
+	require.NotEmpty(g.t, turn.thought)
+	made, err := os.ReadFile(filepath.Join(g.home, "made.txt"))
+	require.NoError(g.t, err, "the command ran where the client said")
+	require.Equal(g.t, "made here\n", string(made))
+	require.Equal(g.t, "made here", turn.text, "the result reached the engine, which repeats it")
+	sent, raw := g.kept("claude")
+	roles := make([]string, 0, len(sent.Messages))
+	for _, m := range sent.Messages {
+		roles = append(roles, m.Role)
+	}
+	require.Contains(g.t, roles, "tool")
+	require.Greater(g.t, len(raw), 40_000, "its instructions and tools reached the engine")
+	require.False(g.t, turn.failed)
+	g.near(turn.usage, 2)
+}
+
+func claudeMeetsErrors(g *guest) {
+	claude(g)
+	for arguments, want := range map[string]string{
+		`--model no-such-model`: "There's an issue with the selected model (no-such-model)",
+		`--model short`:         "Prompt is too long",
+	} {
+		r := g.run("exec claude -p " + arguments + " hi </dev/null")
+		require.Equal(g.t, 1, r.code, arguments)
+		require.Contains(g.t, r.stdout, want, arguments)
+	}
+	g.key = g.poorKey
+	claude(g)
+	r := g.run("exec claude -p hi </dev/null")
+	require.Equal(g.t, 1, r.code)
+	require.Contains(g.t, r.stdout, "API Error: 402")
+	require.Zero(g.t, g.settled(g.before), "none of it cost anything")
+}
+
+// claudeAsksAgain: after an error in the middle of a stream it asks for the
+// answer in one piece.
+func claudeAsksAgain(g *guest) {
+	claude(g)
+	r := g.run(`exec claude -p --output-format stream-json --verbose --model glm-5.2 'go on [[sim tokens=100 itl=50ms]]' </dev/null`)
+	require.Zero(g.t, r.code)
+	turn := readClaude(g.t, r.stdout)
+	require.False(g.t, turn.failed)
+	require.True(g.t, strings.HasPrefix(turn.text, "Simulated answer"), turn.text)
+	require.Equal(g.t, int64(100), turn.usage.Output)
+	require.Equal(g.t, turn.usage.price(g.t), g.settled(g.before), "the broken answer is free")
+}
+
 // witness stands between a client and an edge, and calls once when the first
 // text of an answer is about to pass.
 func witness(t *testing.T, edge string, first func()) string {
@@ -212,5 +328,5 @@ func codexAsksAgain(g *guest) {
 	require.Empty(g.t, turn.failure)
 	require.True(g.t, strings.HasPrefix(turn.text, "Simulated answer"), turn.text)
 	require.Equal(g.t, int64(100), turn.usage.Output)
-	require.Equal(g.t, money.Micro(turn.usage.price(g.t)), g.settled(g.before), "the broken answer is free")
+	require.Equal(g.t, turn.usage.price(g.t), g.settled(g.before), "the broken answer is free")
 }

@@ -23,11 +23,14 @@ func TestClients(t *testing.T) {
 	installed(t)
 	host := upWithSimulator(t)
 	for name, visit := range map[string]func(*guest){
-		"openai":               func(g *guest) { g.script("openai.mjs", 10) },
-		"ai sdk":               func(g *guest) { g.script("aisdk.mjs", 21) },
-		"codex reads a file":   codexReadsAFile,
-		"codex runs a command": codexRunsACommand,
-		"codex meets errors":   codexMeetsErrors,
+		"openai":                func(g *guest) { g.script("openai.mjs", 10) },
+		"ai sdk":                func(g *guest) { g.script("aisdk.mjs", 21) },
+		"claude reads a file":   claudeReadsAFile,
+		"claude runs a command": claudeRunsACommand,
+		"claude meets errors":   claudeMeetsErrors,
+		"codex reads a file":    codexReadsAFile,
+		"codex runs a command":  codexRunsACommand,
+		"codex meets errors":    codexMeetsErrors,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -35,7 +38,8 @@ func TestClients(t *testing.T) {
 		})
 	}
 	for name, visit := range map[string]func(*guest){
-		"codex asks again when a worker dies": codexAsksAgain,
+		"claude asks again when a worker dies": claudeAsksAgain,
+		"codex asks again when a worker dies":  codexAsksAgain,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
