@@ -23,6 +23,7 @@ const (
 type listener struct {
 	net.Listener
 	wait time.Duration
+	gate *gate
 }
 
 // Accept waits for the next connection.
@@ -38,7 +39,7 @@ func (l listener) Accept() (net.Conn, error) {
 			_ = tcp.Close()
 			return l.Accept()
 		}
-		return &conn{TCPConn: tcp, wait: l.wait}, nil
+		return &conn{TCPConn: tcp, wait: l.wait, gate: l.gate, framing: framing{keyless: l.gate.routes}}, nil
 	}
 	return c, nil
 }
@@ -53,6 +54,9 @@ type conn struct {
 	ahead []byte
 	// broken is set when no more of what the client sends can be trusted.
 	broken bool
+	gate   *gate
+	// pass is what the gate gave the request under way, if that needs no key.
+	pass atomic.Pointer[pass]
 }
 
 // linger makes a connection's close graceful for a client that still sends.
@@ -70,6 +74,11 @@ func (c *conn) Read(b []byte) (int, error) {
 	for {
 		if c.broken {
 			return 0, errFraming
+		}
+		if c.framing.state == betweenRequests {
+			c.pass.Swap(nil).leave()
+		} else if c.pass.Load().refused() != nil {
+			return 0, errNoPass // the body is not read
 		}
 		var got int
 		if len(c.ahead) > 0 {
@@ -94,6 +103,9 @@ func (c *conn) Read(b []byte) (int, error) {
 		if drop > 0 {
 			copy(b, b[drop:drop+n])
 		}
+		if c.framing.head {
+			c.pass.Store(c.gate.enter(c.RemoteAddr(), c.framing.bodyBytes()))
+		}
 		if n > 0 {
 			return n, nil
 		}
@@ -117,6 +129,7 @@ func (c *conn) ReadFrom(r io.Reader) (int64, error) {
 // Close ends the connection; one that lingers is read empty first, by a bounded
 // amount, beside its caller.
 func (c *conn) Close() error {
+	c.pass.Load().leave()
 	if !c.lingers.Swap(false) {
 		return c.TCPConn.Close()
 	}

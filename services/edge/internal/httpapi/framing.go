@@ -23,6 +23,14 @@ type framing struct {
 	left             int64
 	lengths, codings int
 	length           int64
+	// keyless lists the routes that need no key, as method, blank, path.
+	keyless []string
+	// target is the path of the request under way, as it came; what is longer
+	// than lineKept is cut.
+	target []byte
+	// stranger is set when the request is for one of keyless, and head when its
+	// head has come: next stops there, so that the rest may be refused.
+	stranger, head bool
 }
 
 type frameState int
@@ -57,10 +65,10 @@ func (f *framing) next(b []byte) (drop, n int, err error) {
 		if drop == len(b) {
 			return drop, 0, nil
 		}
-		*f = framing{state: inRequestLine, line: f.line[:0]}
+		*f = framing{state: inRequestLine, line: f.line[:0], target: f.target[:0], keyless: f.keyless}
 	}
 	at := drop
-	for at < len(b) && f.state != betweenRequests {
+	for f.head = false; at < len(b) && f.state != betweenRequests && !f.head; {
 		used, err := f.step(b[at:])
 		if err != nil {
 			return drop, 0, err
@@ -123,6 +131,7 @@ func (f *framing) ended(line []byte) error {
 		if !knownMethod(line) {
 			return errFraming
 		}
+		f.requested(line)
 		f.state = inHeaders
 	case inHeaders:
 		if len(line) > 0 {
@@ -143,6 +152,27 @@ func (f *framing) ended(line []byte) error {
 	case betweenRequests, inBody, inChunk:
 	}
 	return nil
+}
+
+// requested reads what a request is for.
+func (f *framing) requested(line []byte) {
+	for _, route := range f.keyless {
+		rest, ok := bytes.CutPrefix(line, []byte(route))
+		f.stranger = f.stranger || ok && len(rest) > 0 && (rest[0] == ' ' || rest[0] == '?')
+	}
+	_, target, _ := bytes.Cut(line, []byte(" "))
+	if end := bytes.IndexAny(target, " ?"); end >= 0 {
+		target = target[:end]
+	}
+	f.target = append(f.target, target...)
+}
+
+// bodyBytes is how long the body is to be, -1 when that is not known.
+func (f *framing) bodyBytes() int64 {
+	if f.codings > 0 {
+		return -1
+	}
+	return f.length
 }
 
 // knownMethod looks at the beginning of a request line. The framework answers
@@ -188,6 +218,7 @@ func (f *framing) header(line []byte) error {
 }
 
 func (f *framing) body() error {
+	f.head = f.stranger
 	switch {
 	case f.codings > 0:
 		f.state = inChunkSize

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,7 @@ import (
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/services/edge/internal/codec"
+	"github.com/engy-ai/engy/services/edge/internal/codec/anthropic"
 	"github.com/engy-ai/engy/services/edge/internal/codec/openai"
 )
 
@@ -66,6 +68,9 @@ type Config struct {
 	WriteWait   time.Duration
 	Grace       time.Duration
 	RequestsMax int64
+	// Origins are the origins whose pages may use the API in a browser; a star
+	// stands for all.
+	Origins []string
 }
 
 // Deps is what the server is handed.
@@ -81,7 +86,9 @@ type Deps struct {
 	// Models lists what is served now; Model finds one of them by any spelling.
 	Models func() []openai.Model
 	Model  func(spelling string) (openai.Model, bool)
-	NewID  func() string
+	// Count tells how many tokens the prompt of a request has.
+	Count func(*llm.Request) (int64, error)
+	NewID func() string
 	// Healthy tells whether the server could serve.
 	Healthy func() bool
 	Log     *slog.Logger
@@ -108,6 +115,11 @@ type Server struct {
 	cut      context.CancelCauseFunc
 	open     atomic.Int64
 	draining atomic.Bool
+	gate     *gate
+	// counting has a place for each prompt that is counted now.
+	counting chan struct{}
+	// posts holds the routes of codecs, as method, blank, path.
+	posts map[string]bool
 	// strangers holds why a head's key was refused. The framework empties the
 	// head before it tells that a body was too large, but keeps its address.
 	strangers sync.Map
@@ -119,7 +131,10 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket watch: %w", err)
 	}
-	s := &Server{cfg: cfg, deps: deps, watch: w}
+	s := &Server{
+		cfg: cfg, deps: deps, watch: w, gate: &gate{bodyMax: int64(cfg.BodyBytesMax)},
+		counting: make(chan struct{}, countSlots()), posts: map[string]bool{},
+	}
 	s.app = fiber.New(fiber.Config{
 		DisableStartupMessage: true, CaseSensitive: true, StrictRouting: true,
 		BodyLimit: cfg.BodyBytesMax, ReadBufferSize: cfg.HeaderBytesMax,
@@ -141,13 +156,18 @@ func New(cfg Config, deps Deps) (*Server, error) {
 }
 
 // headReceived bounds the body before any of it is read: one that comes without
-// a good key is not read at all. The refusal follows in fail, as an answer.
+// a good key is not read at all, but for routes that need none, which have a gate
+// of their own. The refusal follows in fail, as an answer.
 func (s *Server) headReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	if _, err := s.deps.Check(secret(h)); err != nil {
+	path, _, _ := strings.Cut(string(h.RequestURI()), "?")
+	s.strangers.Delete(h)
+	if slices.Contains(s.gate.routes, string(h.Method())+" "+path) {
+		return fasthttp.RequestConfig{MaxRequestBodySize: s.cfg.BodyBytesMax, ReadTimeout: countReadWait}
+	}
+	if _, err := s.deps.Check(secret(h, s.deps.Speaker(path))); err != nil {
 		s.strangers.Store(h, err)
 		return fasthttp.RequestConfig{MaxRequestBodySize: strangerBytesMax}
 	}
-	s.strangers.Delete(h)
 	return fasthttp.RequestConfig{MaxRequestBodySize: s.cfg.BodyBytesMax}
 }
 
@@ -165,14 +185,28 @@ func (s *Server) routes() {
 		}
 		return c.SendStatus(fiber.StatusOK)
 	})
+	s.app.Use(s.origin)
 	s.app.Get("/v1/models", s.models)
 	s.app.Get("/v1/models/+", s.model)
 	for _, cd := range s.deps.Codecs {
 		for _, route := range cd.Routes() {
-			method, path, _ := strings.Cut(route, " ")
-			s.app.Add(method, path, func(c *fiber.Ctx) error { return s.text(c, cd, route) })
+			s.post(route, func(c *fiber.Ctx) error { return s.text(c, cd, route) })
+		}
+		counter, ok := cd.(codec.Counter)
+		if !ok {
+			continue
+		}
+		for _, route := range counter.CountRoutes() {
+			s.gate.routes = append(s.gate.routes, route)
+			s.post(route, func(c *fiber.Ctx) error { return s.count(c, cd, counter, route) })
 		}
 	}
+}
+
+func (s *Server) post(route string, serve fiber.Handler) {
+	method, path, _ := strings.Cut(route, " ")
+	s.posts[route] = true
+	s.app.Add(method, path, serve)
 }
 
 // Serve takes requests until ctx ends, and then drains.
@@ -182,7 +216,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
 	}
-	ln := listener{plain, s.cfg.WriteWait}
+	ln := listener{plain, s.cfg.WriteWait, s.gate}
 	s.base, s.cut = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer s.cut(errStopping)
 	defer s.watch.close()
@@ -215,23 +249,28 @@ func (s *Server) Serve(ctx context.Context) error {
 // fail answers what no handler answered: unknown routes, bodies and headers
 // over their limits, requests that cannot be read.
 func (s *Server) fail(c *fiber.Ctx, err error) error {
+	speaker := s.speaker(c)
 	id := string(c.Response().Header.Peek(headerRequestID))
 	if id == "" {
 		id = s.deps.NewID()
-		c.Set(headerRequestID, id)
 	}
+	name(c, speaker, id)
+	refusal := refusedAtHead(c.Context().Conn())
 	var known *fiber.Error
 	status := 0
 	if errors.As(err, &known) {
 		status = known.Code
 	}
-	switch status {
-	case fiber.StatusNotFound:
+	switch {
+	case refusal != nil && status != fiber.StatusRequestEntityTooLarge:
+		linger(c.Context().Conn())
+		err = refusal
+	case status == fiber.StatusNotFound:
 		err = fault.New(fault.NotFound, "no such route")
-	case fiber.StatusMethodNotAllowed:
+	case status == fiber.StatusMethodNotAllowed:
 		err = fault.New(fault.NotFound, "this route does not take the method")
 		status = fiber.StatusNotFound
-	case fiber.StatusRequestEntityTooLarge:
+	case status == fiber.StatusRequestEntityTooLarge:
 		linger(c.Context().Conn())
 		if refused, ok := s.strangers.LoadAndDelete(&c.Request().Header); ok {
 			err, status = refused.(error), 0
@@ -239,21 +278,36 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 			break
 		}
 		err = fault.New(fault.TooLarge, fmt.Sprintf("the body is larger than the limit of %d bytes", s.cfg.BodyBytesMax))
-	case fiber.StatusRequestHeaderFieldsTooLarge:
+	case status == fiber.StatusRequestHeaderFieldsTooLarge:
 		err = fault.New(fault.HeadTooLarge, "the headers are too large")
 		linger(c.Context().Conn())
-	case 0:
+	case status == 0:
 		if fault.Of(err).Code == fault.Internal {
 			s.deps.Log.Error("request failed", "request", id, "error", err)
 		}
 	default:
 		err = fault.New(fault.Invalid, "the request cannot be read")
 	}
-	code, body := s.deps.Speaker(c.Path()).Error(err, id)
+	retry(c, err)
+	code, body := speaker.Error(err, id)
 	if status != 0 && status != fiber.StatusNotFound {
 		c.Set(fiber.HeaderConnection, "close")
 	}
 	return send(c, code, body)
+}
+
+// speaker gives the codec in whose words a request is answered that no handler
+// answers. The framework may have emptied the head by now; the connection knows
+// its path.
+func (s *Server) speaker(c *fiber.Ctx) codec.Codec {
+	path := c.Path()
+	if cn, ok := c.Context().Conn().(*conn); ok && len(cn.framing.target) > 0 {
+		path = string(cn.framing.target)
+	}
+	if listing(path) && c.Get(headerAnthropic) != "" {
+		return anthropic.Codec{}
+	}
+	return s.deps.Speaker(path)
 }
 
 func send(c *fiber.Ctx, status int, body []byte) error {

@@ -35,12 +35,13 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	goodKey   = "sk-engy-good"
-	bodyMax   = 1 << 20
-	headMax   = 64 << 10
-	writeWait = 500 * time.Millisecond
-	minimal   = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
-	streamed  = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+	goodKey    = "sk-engy-good"
+	pageOrigin = "https://page.example"
+	bodyMax    = 1 << 20
+	headMax    = 64 << 10
+	writeWait  = 500 * time.Millisecond
+	minimal    = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+	streamed   = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
 )
 
 // answer is an exchange of a few lines.
@@ -84,6 +85,7 @@ func start(t *testing.T, o open) (addr string, stop func() error) {
 	s, err := httpapi.New(httpapi.Config{
 		Listen: "127.0.0.1:0", BodyBytesMax: bodyMax, HeaderBytesMax: headMax,
 		KeepAlive: 50 * time.Millisecond, WriteWait: writeWait, Grace: 300 * time.Millisecond, RequestsMax: 1000,
+		Origins: []string{pageOrigin},
 	}, httpapi.Deps{
 		Codecs: codec.Text(), Speaker: codec.Speaker,
 		Check: func(secret string) (bus.Principal, error) {
@@ -96,6 +98,13 @@ func start(t *testing.T, o open) (addr string, stop func() error) {
 		Models: func() []openai.Model { return []openai.Model{{ID: "glm-5.2", Object: "model"}} },
 		Model: func(spelling string) (openai.Model, bool) {
 			return openai.Model{ID: "glm-5.2"}, strings.HasSuffix(spelling, "glm-5.2")
+		},
+		Count: func(r *llm.Request) (int64, error) {
+			if r.Model == "none" {
+				return 0, fault.New(fault.NotFound, "no such model")
+			}
+			chars, _ := r.Chars()
+			return int64(chars), nil
 		},
 		NewID: func() string {
 			mu.Lock()
@@ -183,6 +192,11 @@ func TestTheKeyBelongsToTheRoute(t *testing.T) {
 		"/V1/Chat/Completions", "/v1/chat/completions/", "//v1/chat/completions", "/v1/Messages",
 		"/v1/models/..%2fchat%2fcompletions", "/v1/models/%2e%2e/messages", "/v1/models%00/../chat/completions",
 		"/v1/models/%252e%252e%252fchat", "/v1/chat/completions", "/v1/../v1/chat/completions", "/",
+		"/v1/messages", "/v1/messages/", "//v1/messages", "/V1/messages", "/v1/messages/COUNT_TOKENS",
+		"/v1/messages/count_tokens/", "//v1/messages/count_tokens", "/v1/messages/count_tokens/..%2f..%2fmessages",
+		"/v1/messages/count_tokens/%2e%2e", "/v1/messages/count_tokens/../../messages", "/v1/messages/count_tokens%2f..",
+		"/v1/messages/count_tokens/..%252f..%252fmessages", "/v1/messages/count_tokens%00", "/v1/messages/count%5ftokens",
+		"/v1/Responses", "/v1/responses/", "/v2/Video_generation",
 	} {
 		for _, method := range []string{"POST", "GET", "HEAD", "OPTIONS"} {
 			req, err := http.NewRequestWithContext(t.Context(), method, "http://"+addr, strings.NewReader(minimal))

@@ -19,6 +19,7 @@ import (
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/services/edge/internal/codec"
+	"github.com/engy-ai/engy/services/edge/internal/codec/anthropic"
 	"github.com/engy-ai/engy/services/edge/internal/codec/openai"
 )
 
@@ -26,17 +27,32 @@ const (
 	headerRequestID = "X-Engy-Request-Id"
 	headerCharged   = "X-Engy-Charged-Micro"
 	headerRetry     = "Retry-After"
+	// headerAnthropic tells that a client expects Anthropic's form of the list of
+	// models, whose path both protocols share.
+	headerAnthropic = "Anthropic-Version"
 	// retryMax bounds what Retry-After tells, in seconds.
 	retryMax = 5
 )
 
 func (s *Server) models(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
-	body, err := openai.Models(s.deps.Models())
+	rows := s.deps.Models()
+	if c.Get(headerAnthropic) != "" {
+		list := make([]anthropic.Model, len(rows))
+		for i := range rows {
+			list[i] = anthropicModel(rows[i])
+		}
+		return send(c, fiber.StatusOK, anthropic.Models(list))
+	}
+	body, err := openai.Models(rows)
 	if err != nil {
 		return err
 	}
 	return send(c, fiber.StatusOK, body)
+}
+
+func anthropicModel(m openai.Model) anthropic.Model {
+	return anthropic.Model{ID: m.ID, Created: m.Created, MaxInput: m.ContextLength, MaxOutput: m.MaxOutputTokens}
 }
 
 func (s *Server) model(c *fiber.Ctx) error {
@@ -49,6 +65,9 @@ func (s *Server) model(c *fiber.Ctx) error {
 	if !ok {
 		return fault.New(fault.NotFound, "no such model")
 	}
+	if c.Get(headerAnthropic) != "" {
+		return send(c, fiber.StatusOK, anthropic.One(anthropicModel(m)))
+	}
 	body, err := openai.One(m)
 	if err != nil {
 		return err
@@ -56,19 +75,48 @@ func (s *Server) model(c *fiber.Ctx) error {
 	return send(c, fiber.StatusOK, body)
 }
 
-// secret reads the key of a request.
-func secret(h *fasthttp.RequestHeader) string {
-	scheme, key, _ := strings.Cut(string(h.Peek(fiber.HeaderAuthorization)), " ")
+// secret reads the key of a request, which a codec's clients may also send in a
+// header of their own. Authorization wins, whatever it holds.
+func secret(h *fasthttp.RequestHeader, cd codec.Codec) string {
+	authorization := string(h.Peek(fiber.HeaderAuthorization))
+	if headed, ok := cd.(codec.Headed); ok && authorization == "" {
+		return strings.TrimSpace(string(h.Peek(headed.KeyHeader())))
+	}
+	scheme, key, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""
 	}
 	return strings.TrimSpace(key)
 }
 
+// name writes the request's id where clients look for it.
+func name(c *fiber.Ctx, cd codec.Codec, id string) {
+	c.Set(headerRequestID, id)
+	if headed, ok := cd.(codec.Headed); ok {
+		c.Set(headed.IDHeader(), id)
+	}
+}
+
+// plain refuses bodies that would have to be unpacked.
+func plain(c *fiber.Ctx) error {
+	if e := c.Get(fiber.HeaderContentEncoding); e != "" && !strings.EqualFold(e, "identity") {
+		return fault.New(fault.Invalid, "compressed bodies are not taken")
+	}
+	return nil
+}
+
+// retry says when a refused caller may come again.
+func retry(c *fiber.Ctx, err error) {
+	if f := fault.Of(err); f.Code == fault.Busy {
+		wait := max(1, min(retryMax, int((f.Retry+time.Second-1)/time.Second)))
+		c.Set(headerRetry, strconv.Itoa(wait))
+	}
+}
+
 // text serves one text exchange.
 func (s *Server) text(c *fiber.Ctx, cd codec.Codec, route string) (err error) {
 	x := &exchange{s: s, cd: cd, id: s.deps.NewID(), started: time.Now()}
-	c.Set(headerRequestID, x.id)
+	name(c, cd, x.id)
 	defer func() {
 		if p := recover(); p != nil {
 			s.deps.Log.Error("panic", "request", x.id, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
@@ -84,12 +132,12 @@ func (s *Server) text(c *fiber.Ctx, cd codec.Codec, route string) (err error) {
 		return x.refuse(c, fault.New(fault.Busy, "too many requests are under way"))
 	}
 	x.counted = true
-	principal, err := s.deps.Check(secret(&c.Request().Header))
+	principal, err := s.deps.Check(secret(&c.Request().Header, cd))
 	if err != nil {
 		return x.refuse(c, err)
 	}
-	if e := c.Get(fiber.HeaderContentEncoding); e != "" && !strings.EqualFold(e, "identity") {
-		return x.refuse(c, fault.New(fault.Invalid, "compressed bodies are not taken"))
+	if err := plain(c); err != nil {
+		return x.refuse(c, err)
 	}
 	// The client is watched from here on: everything after this may take long.
 	x.ctx, x.cancel = context.WithCancelCause(s.base)
@@ -148,10 +196,8 @@ func (x *exchange) refuse(c *fiber.Ctx, err error) error {
 	}
 	x.end(f)
 	status, body := x.cd.Error(f, x.id)
-	stream := x.req != nil && x.req.Stream
-	if f.Code == fault.Busy && !stream {
-		wait := max(1, min(retryMax, int((f.Retry+time.Second-1)/time.Second)))
-		c.Set(headerRetry, strconv.Itoa(wait))
+	if x.req == nil || !x.req.Stream {
+		retry(c, f)
 	}
 	return send(c, status, body)
 }

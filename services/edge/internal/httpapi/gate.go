@@ -1,0 +1,158 @@
+package httpapi
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/engy-ai/engy/pkg/fault"
+)
+
+const (
+	// gateBodies bounds the bodies of requests without a key that are read at the
+	// same time, in bodies of full size; one address may have one of them.
+	gateBodies = 2
+	// gateRate and gateBurst bound what one address may ask a second, and at once.
+	// A request costs one, and one more for each gateStep bytes.
+	gateRate  = 50
+	gateBurst = 200
+	gateStep  = 256 << 10
+	// callersMax bounds the addresses that are remembered.
+	callersMax = 4096
+	// gateRetry is when to come again when others take the room.
+	gateRetry = time.Second
+)
+
+// errNoPass ends the reading of a body whose head was refused.
+var errNoPass = fault.New(fault.Busy, "the request was refused at its head")
+
+// gate bounds what the world may send without a key: how often, and how much is
+// held in memory for it at once. It decides before a body is read, so that what
+// is refused costs next to nothing.
+type gate struct {
+	// routes lists the routes that need no key and have bodies, as method, blank,
+	// path.
+	routes  []string
+	bodyMax int64
+
+	mu      sync.Mutex
+	bytes   int64
+	callers map[netip.Prefix]*caller
+}
+
+// caller is an address, or the network that one subscriber has.
+type caller struct {
+	rate  *rate.Limiter
+	bytes int64
+}
+
+// pass is what a request got at the gate: leave to be read, or a refusal.
+type pass struct {
+	gate    *gate
+	caller  *caller
+	bytes   int64
+	refusal error
+	left    atomic.Bool
+}
+
+// enter lets a request with a body of the given size through, or says why not.
+// A size that is not known is -1, and taken for the largest.
+func (g *gate) enter(addr net.Addr, size int64) *pass {
+	switch {
+	case size < 0:
+		size = g.bodyMax
+	case size > g.bodyMax:
+		size = 0 // none of it will be read
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := g.caller(addr)
+	if c == nil {
+		return &pass{refusal: busy("too many callers without a key", gateRetry)}
+	}
+	now := time.Now()
+	ask := c.rate.ReserveN(now, int(1+size/gateStep))
+	if wait := ask.DelayFrom(now); !ask.OK() || wait > 0 {
+		ask.CancelAt(now)
+		return &pass{refusal: busy("too many requests without a key from this address", wait)}
+	}
+	if c.bytes+size > g.bodyMax || g.bytes+size > gateBodies*g.bodyMax {
+		ask.CancelAt(now)
+		return &pass{refusal: busy("too many bytes of requests without a key are under way", gateRetry)}
+	}
+	c.bytes += size
+	g.bytes += size
+	return &pass{gate: g, caller: c, bytes: size}
+}
+
+func busy(message string, retry time.Duration) error {
+	f := fault.New(fault.Busy, message)
+	f.Retry = retry
+	return f
+}
+
+// caller finds who asks, nil when there is no room to remember another.
+func (g *gate) caller(addr net.Addr) *caller {
+	key := subscriber(addr)
+	if c, ok := g.callers[key]; ok {
+		return c
+	}
+	for other, c := range g.callers {
+		if len(g.callers) < callersMax {
+			break
+		}
+		if c.bytes == 0 {
+			delete(g.callers, other)
+		}
+	}
+	if len(g.callers) >= callersMax {
+		return nil
+	}
+	c := &caller{rate: rate.NewLimiter(gateRate, gateBurst)}
+	if g.callers == nil {
+		g.callers = map[netip.Prefix]*caller{}
+	}
+	g.callers[key] = c
+	return c
+}
+
+// subscriber gives the network that one subscriber has: an address of IPv4, and
+// 64 bits of IPv6.
+func subscriber(addr net.Addr) netip.Prefix {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap()
+	if ip.Is4() {
+		return netip.PrefixFrom(ip, 32)
+	}
+	p, err := ip.WithZone("").Prefix(64)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
+}
+
+// refused gives why a request may not pass. No pass refuses nothing.
+func (p *pass) refused() error {
+	if p == nil {
+		return nil
+	}
+	return p.refusal
+}
+
+// leave gives back what the pass holds. It may be called more than once.
+func (p *pass) leave() {
+	if p == nil || p.gate == nil || p.left.Swap(true) {
+		return
+	}
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	p.caller.bytes -= p.bytes
+	p.gate.bytes -= p.bytes
+}

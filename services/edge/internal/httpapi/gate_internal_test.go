@@ -1,0 +1,107 @@
+package httpapi
+
+import (
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/fault"
+)
+
+func tcp(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
+
+func TestTheGateIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	g := &gate{bodyMax: 1000}
+	a := g.enter(tcp("10.0.0.1"), 999)
+	require.NoError(t, a.refused())
+	b := g.enter(tcp("10.0.0.1"), 1)
+	require.NoError(t, b.refused(), "an address may have one body of full size")
+	require.True(t, fault.Is(g.enter(tcp("10.0.0.1"), 1).refused(), fault.Busy))
+	require.NoError(t, g.enter(tcp("10.0.0.1"), 0).refused())
+	require.NoError(t, g.enter(tcp("10.0.0.1"), 1001).refused(), "a body that will not be read takes no room")
+	c := g.enter(tcp("10.0.0.2"), -1)
+	require.NoError(t, c.refused(), "a size that is not known is the largest")
+	full := g.enter(tcp("10.0.0.3"), 1)
+	require.True(t, fault.Is(full.refused(), fault.Busy), "all together may have two")
+	full.leave()
+	for range 2 {
+		a.leave()
+		c.leave()
+	}
+	b.leave()
+	require.Zero(t, g.bytes)
+	require.NoError(t, g.enter(tcp("10.0.0.3"), 1000).refused())
+	var none *pass
+	none.leave()
+	require.NoError(t, none.refused())
+}
+
+func TestTheGateIsBoundedInRequests(t *testing.T) {
+	t.Parallel()
+	g := &gate{bodyMax: 64 << 20}
+	for range gateBurst {
+		require.NoError(t, g.enter(tcp("10.0.0.1"), 0).refused())
+	}
+	refused := 0
+	for range gateBurst {
+		if err := g.enter(tcp("10.0.0.1"), 0).refused(); err != nil {
+			refused++
+			require.Positive(t, fault.Of(err).Retry)
+		}
+	}
+	require.Positive(t, refused)
+	require.NoError(t, g.enter(tcp("10.0.0.2"), 0).refused(), "another address has its own")
+	// Bytes cost too: a few bodies of full size are all that fits.
+	fits := 0
+	for range 10 {
+		p := g.enter(tcp("10.0.0.3"), 32<<20)
+		if p.refused() == nil {
+			fits++
+		}
+		p.leave()
+	}
+	require.Equal(t, 1, fits)
+}
+
+func TestAGateKnowsSubscribers(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, subscriber(tcp("2001:db8::1")), subscriber(tcp("2001:db8::ffff:1")))
+	require.NotEqual(t, subscriber(tcp("2001:db8::1")), subscriber(tcp("2001:db8:0:1::1")))
+	require.Equal(t, subscriber(tcp("10.0.0.1")), subscriber(tcp("::ffff:10.0.0.1")))
+	require.NotEqual(t, subscriber(tcp("10.0.0.1")), subscriber(tcp("10.0.0.2")))
+	require.NotPanics(t, func() { subscriber(&net.UnixAddr{}) })
+}
+
+func TestAGateRemembersOnlySoMany(t *testing.T) {
+	t.Parallel()
+	g := &gate{bodyMax: 1000}
+	address := func(i int) net.Addr {
+		return &net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)), Port: 1}
+	}
+	busy := g.enter(address(0), 10)
+	for i := range 2 * callersMax {
+		require.NoError(t, g.enter(address(i+1), 0).refused())
+	}
+	require.LessOrEqual(t, len(g.callers), callersMax)
+	require.Contains(t, g.callers, subscriber(address(0)), "one that holds bytes is not forgotten")
+	busy.leave()
+	require.Zero(t, g.bytes)
+}
+
+func TestTheGateHoldsForManyAtOnce(t *testing.T) {
+	t.Parallel()
+	g := &gate{bodyMax: 1000}
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 500 {
+				g.enter(&net.TCPAddr{IP: net.IPv4(10, 0, 0, byte(i)), Port: 1}, 100).leave()
+			}
+		})
+	}
+	all.Wait()
+	require.Zero(t, g.bytes)
+}
