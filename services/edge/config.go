@@ -2,6 +2,7 @@ package edge
 
 import (
 	"errors"
+	"net/url"
 	"time"
 
 	"github.com/engy-ai/engy/pkg/bus"
@@ -24,6 +25,10 @@ type Config struct {
 	ClaimWait time.Duration `env:"CLAIM_WAIT" envDefault:"2s"`
 	// Grace is how long open streams may go on after a stop signal.
 	Grace time.Duration `env:"GRACE" envDefault:"30s"`
+	// Origins are the origins (https://host, or a star for all) whose pages may
+	// call the API from a browser; none by default. The list of models is open to
+	// all pages.
+	Origins []string `env:"ORIGINS"`
 }
 
 // Validate reports all problems at once.
@@ -45,6 +50,11 @@ func (c Config) Validate() error {
 	}
 	if c.KeepAlive > 15*time.Second {
 		problems = append(problems, fault.New(fault.Invalid, "EDGE_KEEP_ALIVE must be at most 15s"))
+	}
+	for _, o := range c.Origins {
+		if u, err := url.Parse(o); o != "*" && (err != nil || u.Scheme+"://"+u.Host != o || u.Scheme == "" || u.Host == "") {
+			problems = append(problems, fault.New(fault.Invalid, "EDGE_ORIGINS must list origins such as https://example.com"))
+		}
 	}
 	return errors.Join(problems...)
 }

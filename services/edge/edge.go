@@ -17,11 +17,14 @@ import (
 
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/catalog"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/pkg/pricing"
 	"github.com/engy-ai/engy/services/edge/internal/admit"
 	"github.com/engy-ai/engy/services/edge/internal/auth"
 	"github.com/engy-ai/engy/services/edge/internal/codec"
 	"github.com/engy-ai/engy/services/edge/internal/codec/openai"
+	"github.com/engy-ai/engy/services/edge/internal/count"
 	"github.com/engy-ai/engy/services/edge/internal/fleet"
 	"github.com/engy-ai/engy/services/edge/internal/httpapi"
 	"github.com/engy-ai/engy/services/edge/internal/offer"
@@ -47,6 +50,7 @@ type edge struct {
 	fleet     *fleet.Fleet
 	desk      *offer.Desk
 	admission admit.Config
+	counts    count.Estimator
 	// exchanges counts the work that outlives a handler.
 	exchanges sync.WaitGroup
 	billing   atomic.Bool // billing has answered lately
@@ -92,9 +96,10 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	api, err := httpapi.New(httpapi.Config{
 		Listen: cfg.Listen, BodyBytesMax: BodyBytesMax, HeaderBytesMax: HeaderBytesMax,
 		KeepAlive: cfg.KeepAlive, WriteWait: WriteWait, Grace: cfg.Grace, RequestsMax: RequestsMax,
+		Origins: cfg.Origins,
 	}, httpapi.Deps{
 		Codecs: codec.Text(), Speaker: codec.Speaker, Check: e.keys.Check, Open: e.open,
-		Models: e.models, Model: e.model, NewID: newID, Healthy: e.ready, Log: d.Log, Ready: d.Ready,
+		Models: e.models, Model: e.model, Count: e.count, NewID: newID, Healthy: e.ready, Log: d.Log, Ready: d.Ready,
 	})
 	if err != nil {
 		return err
@@ -209,6 +214,16 @@ func (e *edge) model(spelling string) (openai.Model, bool) {
 		}
 	}
 	return openai.Model{}, false
+}
+
+// count estimates the tokens of a prompt. The model must be one that is priced;
+// nobody has to serve it now.
+func (e *edge) count(req *llm.Request) (int64, error) {
+	m, ok := e.catalog.Find(admit.BareModel(req.Spelling))
+	if _, priced := e.rates.Of(m.ID); !ok || !priced || m.Kind != catalog.Text {
+		return 0, fault.New(fault.NotFound, "no such model")
+	}
+	return e.counts.Tokens(m.ID, count.Measure(req)), nil
 }
 
 // ordered lists modalities in the catalogue's order.

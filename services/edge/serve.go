@@ -18,6 +18,7 @@ import (
 	"github.com/engy-ai/engy/pkg/money"
 	"github.com/engy-ai/engy/pkg/pricing"
 	"github.com/engy-ai/engy/services/edge/internal/admit"
+	"github.com/engy-ai/engy/services/edge/internal/count"
 	"github.com/engy-ai/engy/services/edge/internal/httpapi"
 	"github.com/engy-ai/engy/services/edge/internal/offer"
 )
@@ -53,6 +54,12 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 	}
 	a.Ticket.Trace = bus.Traceparent(ctx)
 	x := &exchange{e: e, a: a, call: call, start: now, held: make(chan struct{})}
+	if call.Request.Stream {
+		// Only streams name a count before the engine has; they also teach, which
+		// is enough.
+		x.size = count.Measure(call.Request)
+		call.Request.PromptTokens = e.counts.Tokens(a.Model.ID, x.size)
+	}
 	need := e.need(a)
 	x.job, err = e.desk.Place(offer.Order{
 		Ticket: a.Ticket, Body: body, Stream: call.Request.Stream,
@@ -71,6 +78,7 @@ type exchange struct {
 	e     *edge
 	a     *admit.Admission
 	call  httpapi.Call
+	size  count.Size // of a stream's prompt
 	job   *offer.Job
 	start time.Time
 
@@ -162,6 +170,7 @@ func (x *exchange) conclude(last *llm.Event) {
 		switch {
 		case last.Kind == llm.Done:
 			outcome = pricing.Finished
+			x.e.counts.Learn(x.a.Model.ID, x.size, tokens.Prompt)
 		case last.Fault != nil && last.Fault.Code == fault.Canceled:
 			outcome = pricing.Left
 		}
