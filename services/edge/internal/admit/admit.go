@@ -25,6 +25,10 @@ const (
 	BaseTokens    = 16
 	// MediaTokens is what each media part adds to the hold.
 	MediaTokens = 1024
+	// MediaMax bounds the images and sounds of a request, and MediaBytesMax their
+	// bytes together, decoded.
+	MediaMax      = 16
+	MediaBytesMax = 20 << 20
 	// OutputMin is the least output that a thin balance is stretched to.
 	OutputMin = 256
 )
@@ -142,10 +146,18 @@ func printable(s string) string {
 	}, s)
 }
 
+// media checks images and sounds. What no live worker takes is told first: no
+// smaller request would do.
 func (c Config) media(a *Admission, live Live) error {
+	parts, size := 0, 0
 	for i := range a.Request.Items {
 		for _, p := range a.Request.Items[i].Parts {
-			if p.Media == nil || slices.Contains(a.Media, p.Media.Kind) {
+			if p.Media == nil {
+				continue
+			}
+			parts++
+			size += len(p.Media.Data)/4*3 - strings.Count(p.Media.Data[max(0, len(p.Media.Data)-2):], "=")
+			if slices.Contains(a.Media, p.Media.Kind) {
 				continue
 			}
 			if !slices.Contains(live.Modalities, p.Media.Kind) {
@@ -153,6 +165,12 @@ func (c Config) media(a *Admission, live Live) error {
 			}
 			a.Media = append(a.Media, p.Media.Kind)
 		}
+	}
+	if parts > MediaMax {
+		return fault.New(fault.TooLarge, fmt.Sprintf("the request holds %d images and sounds, more than the limit of %d", parts, MediaMax))
+	}
+	if size > MediaBytesMax {
+		return fault.New(fault.TooLarge, fmt.Sprintf("the images and sounds hold %d bytes, more than the limit of %d", size, MediaBytesMax))
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package admit_test
 
 import (
+	"encoding/base64"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +143,37 @@ func TestWhoIsRefused(t *testing.T) {
 			_, err := decide(t, req)
 			require.True(t, fault.Is(err, c.code), "%v", err)
 		})
+	}
+}
+
+func TestMediaAreBoundedInNumberAndBytes(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	live := cfg.Live
+	cfg.Live = func(model string) (admit.Live, bool) {
+		l, ok := live(model)
+		l.Modalities = []string{"text", "image", "audio"}
+		return l, ok
+	}
+	image := func(n int) llm.Part {
+		return llm.Part{Media: &llm.Media{Kind: "image", Type: "image/png", Data: base64.StdEncoding.EncodeToString(make([]byte, n))}}
+	}
+	sound := llm.Part{Media: &llm.Media{Kind: "audio", Type: "wav", Data: "AA=="}}
+	for name, c := range map[string]struct {
+		parts []llm.Part
+		fits  bool
+	}{
+		"as many as may be":     {append(slices.Repeat([]llm.Part{image(3)}, 15), sound), true},
+		"one more":              {append(slices.Repeat([]llm.Part{image(3)}, 16), sound), false},
+		"as large as may be":    {[]llm.Part{image(20<<20 - 2), image(1), sound}, true},
+		"one byte more":         {[]llm.Part{image(20<<20 - 2), image(2), sound}, false},
+		"one byte more, in one": {[]llm.Part{image(20<<20 + 1)}, false},
+	} {
+		req := request("kimi-k3", 4)
+		req.Items[0].Parts = append(req.Items[0].Parts, c.parts...)
+		_, err := cfg.Decide(req, bus.Principal{Account: "a", Key: "k"}, "job", time.Unix(1000, 0))
+		require.Equal(t, c.fits, err == nil, "%s: %v", name, err)
+		require.True(t, c.fits || fault.Is(err, fault.TooLarge), name)
 	}
 }
 

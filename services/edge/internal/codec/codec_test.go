@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
+
+	"github.com/engy-ai/engy/services/edge/internal/codec"
 )
 
 // Cases named pair-* say the same in several protocols: their internal halves
@@ -16,7 +18,7 @@ func TestPairsShareTheirInternalHalves(t *testing.T) {
 	files, err := filepath.Glob("*/testdata/pair-*.txtar")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	first := map[string]map[string]string{}
+	first, twins := map[string]map[string]string{}, map[string][]string{}
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -27,11 +29,26 @@ func TestPairsShareTheirInternalHalves(t *testing.T) {
 			}
 		}
 		name := filepath.Base(file)
+		twins[name] = append(twins[name], filepath.Dir(file))
 		require.NotEmpty(t, halves["internal.json"], file)
 		if first[name] == nil {
 			first[name] = halves
 			continue
 		}
 		require.Equal(t, first[name], halves, file)
+	}
+	for name, in := range twins {
+		require.Equal(t, []string{"anthropic/testdata", "openai/testdata", "responses/testdata"}, in, "%s has no twin", name)
+	}
+}
+
+func TestThePathTellsTheDialect(t *testing.T) {
+	t.Parallel()
+	for path, speaks := range map[string]bool{
+		"/v1/messages": true, "/v1/messages/": true, "/v1/messages/count_tokens": true, "/v1/messages/batches/x": true,
+		"/v1/messagesx": false, "/V1/messages": false, "/": false, "": false, "/v1/chat/completions": false, "/v1": false,
+	} {
+		_, headed := codec.Speaker(path).(codec.Headed)
+		require.Equal(t, speaks, headed, path)
 	}
 }

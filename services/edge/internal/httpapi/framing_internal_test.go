@@ -52,6 +52,40 @@ func TestEveryCutGivesTheSameRequests(t *testing.T) {
 	}
 }
 
+// A request without a key stops at the end of its head, wherever it is cut, so
+// that its body may be refused; what follows it is read as ever.
+func TestARequestWithoutAKeyStopsAtItsHead(t *testing.T) {
+	t.Parallel()
+	const route = "POST /v1/count"
+	for line, stops := range map[string]bool{
+		route + " HTTP/1.1": true, route + "?beta=true HTTP/1.1": true, route + "/ HTTP/1.1": false, route + "x HTTP/1.1": false,
+		"GET /v1/count HTTP/1.1": false, "POST http://x/v1/count HTTP/1.1": false, "POST /v1/Count HTTP/1.1": false,
+	} {
+		head := line + "\r\nContent-Length: 5\r\n\r\n"
+		stream := head + "hello" + "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+		for size := 1; size <= len(stream); size++ {
+			f := framing{keyless: []string{route}}
+			read, stopped := 0, -1
+			for read < len(stream) {
+				_, n, err := f.next([]byte(stream[read:min(len(stream), read+size)]))
+				require.NoError(t, err)
+				if read += n; f.head {
+					stopped = read
+					require.Equal(t, int64(5), f.bodyBytes())
+					require.Equal(t, "/v1/count", string(f.target))
+				}
+			}
+			require.Equal(t, betweenRequests, f.state)
+			require.Equal(t, stops, stopped >= 0, line)
+			require.True(t, !stops || stopped == len(head))
+		}
+	}
+	f := framing{keyless: []string{route}}
+	_, _, err := f.next([]byte(route + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n"))
+	require.NoError(t, err)
+	require.Equal(t, int64(-1), f.bodyBytes())
+}
+
 func TestWhatCanBeReadInTwoWaysIsRefusedAtEveryCut(t *testing.T) {
 	t.Parallel()
 	head := "POST / HTTP/1.1\r\nHost: x\r\n"
