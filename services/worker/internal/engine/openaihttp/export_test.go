@@ -55,6 +55,6 @@ func Refusal(data []byte) *fault.Error { return reported(data) }
 // NewWatch watches over a reader.
 func NewWatch(r io.Reader, idle time.Duration, tired func()) io.Reader {
 	w := newWatch(idle, tired)
-	w.r = r
+	w.r = io.NopCloser(r)
 	return w
 }

@@ -63,12 +63,21 @@ type exchange struct {
 // run sends the request and takes the answer.
 func (x *exchange) run(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
-	defer cancel(nil)
 	w := newWatch(x.e.idle, func() { cancel(errIdle) })
 	err := x.exchange(ctx, w)
-	if err != nil && errors.Is(context.Cause(ctx), errIdle) {
-		return fault.Wrap(fault.Timeout, "the engine did not answer in time", err)
+	if err == nil {
+		// The answer is whole; that its connection ends well is not waited for.
+		go func() {
+			w.linger()
+			cancel(nil)
+		}()
+		return nil
 	}
+	w.close()
+	if errors.Is(context.Cause(ctx), errIdle) {
+		err = fault.Wrap(fault.Timeout, "the engine did not answer in time", err)
+	}
+	cancel(nil)
 	return err
 }
 
@@ -84,9 +93,6 @@ func (x *exchange) exchange(ctx context.Context, w *watch) error {
 	if err != nil {
 		return unreachable(err)
 	}
-	// Closing the body before its end closes the connection, which is how most
-	// engines learn that nobody listens any more.
-	defer res.Body.Close()
 	w.r = res.Body
 	if res.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(io.LimitReader(w, PageBytesMax))
@@ -94,14 +100,9 @@ func (x *exchange) exchange(ctx context.Context, w *watch) error {
 	}
 	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if err == nil && kind == "application/json" {
-		err = x.whole(ctx, w)
-	} else {
-		err = x.stream(ctx, w)
+		return x.whole(ctx, w)
 	}
-	if err == nil {
-		w.linger()
-	}
-	return err
+	return x.stream(ctx, w)
 }
 
 // stream takes an answer event by event.
@@ -232,7 +233,7 @@ func (e *Engine) buffer() *[]byte {
 // watch reads, and calls out when a wait for the engine takes too long. The
 // time that the sink takes does not count.
 type watch struct {
-	r     io.Reader
+	r     io.ReadCloser // nil before an answer came
 	idle  time.Duration
 	timer *time.Timer
 }
@@ -252,6 +253,16 @@ func (w *watch) linger() {
 	w.idle = lingerMax
 	// Whatever goes wrong costs the connection and nothing else.
 	_, _ = w.Read(make([]byte, 512))
+	w.close()
+}
+
+// close ends the answer. Before its end that closes the connection, which is how
+// most engines learn that nobody listens any more.
+func (w *watch) close() {
+	w.stop()
+	if w.r != nil {
+		_ = w.r.Close()
+	}
 }
 
 // Read waits at most the idle time.

@@ -19,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -70,7 +69,7 @@ func New(cfg Config) (*Engine, error) {
 		base: strings.TrimSuffix(strings.TrimRight(u.String(), "/"), "/v1"),
 		host: u.Host, key: cfg.Key, idle: cfg.Idle,
 		client: &http.Client{
-			Transport:     transport(),
+			Transport:     newTransport(),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -86,20 +85,6 @@ func New(cfg Config) (*Engine, error) {
 		e.kind.Store(q)
 	}
 	return e, nil
-}
-
-// transport has no proxy: an engine is next to its worker. Waiting for headers
-// has no bound of its own, since Config.Idle bounds every wait.
-func transport() *http.Transport {
-	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialMax, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout: dialMax,
-		MaxIdleConns:        connsIdleMax,
-		MaxIdleConnsPerHost: connsIdleMax,
-		IdleConnTimeout:     connIdleMax,
-		DisableCompression:  true,
-		WriteBufferSize:     32 << 10,
-	}
 }
 
 // Close gives up idle connections.
@@ -120,7 +105,7 @@ func (e *Engine) request(ctx context.Context, path string, body []byte) (*http.R
 		req.Header.Set("Content-Type", "application/json")
 		// An engine may close a kept connection just when it is used again. With
 		// this mark, which does not travel, net/http then tries once more, as
-		// long as no byte of an answer came.
+		// long as no byte of an answer came; so does our own transport.
 		req.Header["Idempotency-Key"] = []string{}
 	}
 	if e.key != "" {
