@@ -121,3 +121,19 @@ func line(b []byte) []byte {
 	}
 	return b
 }
+
+// Requests gives the requests of all cases of a folder: what a decoder is fuzzed
+// from.
+func Requests(t testing.TB, dir string) [][]byte {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	var all [][]byte
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		all = append(all, section(txtar.Parse(raw), "request.json"))
+	}
+	return all
+}

@@ -121,8 +121,9 @@ func TestABodyOfResponsesIsHandedOn(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":"x"}]}`))
-	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"provider":{"zdr":true},"tools":[{"function":{"name":"f","parameters":{"a":1}}}]}`))
+	for _, body := range codectest.Requests(f, "testdata") {
+		f.Add(body)
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		req, err := openai.Codec{}.Decode(route, body)
 		if err != nil {
@@ -130,15 +131,16 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		require.NotEmpty(t, req.Items)
+		raw, err := json.Marshal(req)
+		require.NoError(t, err, "what is kept is valid")
+		require.NoError(t, json.Unmarshal(raw, new(llm.Request)))
 	})
 }
 
 func BenchmarkDecode(b *testing.B) {
-	body := []byte(`{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("the quick brown fox\\n ", 1<<20/22) + `"}]}`)
-	b.SetBytes(int64(len(body)))
-	for b.Loop() {
-		if _, err := (openai.Codec{}).Decode(route, body); err != nil {
-			b.Fatal(err)
-		}
-	}
+	codectest.BenchDecode(b, openai.Codec{}, route, []byte(`{"model":"m","messages":[`+codectest.Repeat(
+		`{"role":"user","content":[{"type":"text","text":"TEXT"}]},`+
+			`{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"path\":\"a.go\"}"}}]},`+
+			`{"role":"tool","tool_call_id":"call_1","content":"TEXT"},`+
+			`{"role":"assistant","content":"TEXT"}`)+`]}`))
 }

@@ -119,7 +119,10 @@ func unescape(out []byte, s string) ([]byte, int) {
 		return append(out, s[:2]...), 2
 	}
 	r, n := codeUnit(s)
-	if n == 0 || !utf16.IsSurrogate(r) {
+	if n == 0 {
+		return out, 0
+	}
+	if !utf16.IsSurrogate(r) {
 		return utf8.AppendRune(out, r), n
 	}
 	low := s[n:]

@@ -223,31 +223,38 @@ func (h *history) output(it *item, field string) error {
 	return nil
 }
 
-// waits finds the newest call with the id that has no output.
+// waits finds a call with the id that has no output, the first of the newest turn
+// that has one.
 func (h *history) waits(id string) (place, bool) {
 	list := h.waiting[id]
-	for n := len(list) - 1; n >= 0; n-- {
-		at := list[n]
-		h.waiting[id] = list[:n]
-		if h.turns[at.turn].answers[at.call] == nil {
-			return at, true
+	for len(list) > 0 && h.answered(list[len(list)-1]) {
+		list = list[:len(list)-1]
+	}
+	h.waiting[id] = list
+	if len(list) == 0 {
+		return place{}, false
+	}
+	found := list[len(list)-1]
+	for n := len(list) - 1; n >= 0 && list[n].turn == found.turn; n-- {
+		if !h.answered(list[n]) {
+			found = list[n]
 		}
 	}
-	return place{}, false
+	return found, true
 }
+
+func (h *history) answered(at place) bool { return h.turns[at.turn].answers[at.call] != nil }
 
 // said reads the output of a call. What is neither a text nor a list of parts is
 // shown to the model as it is.
 func (it *item) said(field string) ([]llm.Part, error) {
-	c := it.Output
-	if it.Type == "shell_call_output" || c.raw != nil && c.raw.Kind() != '[' {
-		if c.raw != nil {
-			return []llm.Part{{Text: llm.NewVerbatim(string(c.raw))}}, nil
-		}
+	raw := it.Output.raw
+	if raw != nil && (raw.Kind() != '[' || it.Type == "shell_call_output") {
+		return []llm.Part{{Text: llm.NewVerbatim(string(raw))}}, nil
 	}
-	parts, err := c.parts(field)
-	if err == nil && len(parts) == 0 && it.Type == "apply_patch_call_output" {
-		parts = []llm.Part{{Text: llm.NewVerbatim(it.Status)}}
+	parts, err := it.Output.parts(field)
+	if it.Type == "apply_patch_call_output" && it.Status != "" {
+		parts = append([]llm.Part{{Text: llm.NewVerbatim(it.Status + "\n")}}, parts...)
 	}
 	return parts, err
 }
