@@ -249,20 +249,9 @@ func (x *exchange) leave(ctx context.Context) {
 }
 
 // Close ends the exchange, however it went: the job is stopped when it runs,
-// settled, and recorded. It returns at once when the answer is whole, and works
-// on in the background when a worker's account must be waited for.
+// settled, and recorded. None of that is waited for: the answer may leave.
 func (x *exchange) Close(cause error) {
-	x.once.Do(func() {
-		if x.over || x.refused(cause) {
-			x.end(cause)
-			return
-		}
-		x.e.exchanges.Go(func() { x.end(cause) })
-	})
-}
-
-func (x *exchange) refused(cause error) bool {
-	return x.gated && cause != nil && !fault.Is(cause, fault.Canceled)
+	x.once.Do(func() { x.e.exchanges.Go(func() { x.end(cause) }) })
 }
 
 func (x *exchange) end(cause error) {

@@ -22,8 +22,9 @@ const (
 // for wait.
 type listener struct {
 	net.Listener
-	wait time.Duration
-	gate *gate
+	wait  time.Duration
+	gate  *gate
+	watch *watcher
 }
 
 // Accept waits for the next connection.
@@ -39,7 +40,9 @@ func (l listener) Accept() (net.Conn, error) {
 			_ = tcp.Close()
 			return l.Accept()
 		}
-		return &conn{TCPConn: tcp, wait: l.wait, gate: l.gate, framing: framing{keyless: l.gate.routes}}, nil
+		made := &conn{TCPConn: tcp, wait: l.wait, gate: l.gate, framing: framing{keyless: l.gate.routes}}
+		made.hangup, made.forget = l.watch.follow(tcp)
+		return made, nil
 	}
 	return c, nil
 }
@@ -50,8 +53,11 @@ type conn struct {
 	wait    time.Duration
 	lingers atomic.Bool
 	framing framing
-	// ahead holds bytes that came with a request and belong to the next.
-	ahead []byte
+	// ahead holds bytes that were read and not handed out, those that belong to the
+	// next request among them; read is where they are read to.
+	ahead, read []byte
+	hangup      *hangup
+	forget      func()
 	// broken is set when no more of what the client sends can be trusted.
 	broken bool
 	gate   *gate
@@ -80,15 +86,9 @@ func (c *conn) Read(b []byte) (int, error) {
 		} else if c.pass.Load().refused() != nil {
 			return 0, errNoPass // the body is not read
 		}
-		var got int
-		if len(c.ahead) > 0 {
-			got = copy(b, c.ahead)
-			c.ahead = c.ahead[got:]
-		} else {
-			var err error
-			if got, err = c.TCPConn.Read(b); got == 0 {
-				return 0, err
-			}
+		got, err := c.take(b)
+		if got == 0 {
+			return 0, err
 		}
 		drop, n, err := c.framing.next(b[:got])
 		if err != nil {
@@ -112,6 +112,31 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 }
 
+// readAheadBytes is read at once when the framework asks for less. It asks for
+// the first byte of a request alone, so as to keep no large buffer while a
+// connection is idle; most requests fit in here and take one system call.
+const readAheadBytes = 4 << 10
+
+// take gives bytes in the order in which they came.
+func (c *conn) take(b []byte) (int, error) {
+	if len(c.ahead) == 0 {
+		if len(b) >= readAheadBytes {
+			return c.TCPConn.Read(b)
+		}
+		if c.read == nil {
+			c.read = make([]byte, readAheadBytes)
+		}
+		n, err := c.TCPConn.Read(c.read)
+		if n == 0 {
+			return 0, err
+		}
+		c.ahead = c.read[:n]
+	}
+	n := copy(b, c.ahead)
+	c.ahead = c.ahead[n:]
+	return n, nil
+}
+
 // Write bounds every write by itself: a deadline for a whole answer would cut
 // streams, and one that stayed behind would end the next request.
 func (c *conn) Write(b []byte) (int, error) {
@@ -129,6 +154,7 @@ func (c *conn) ReadFrom(r io.Reader) (int64, error) {
 // Close ends the connection; one that lingers is read empty first, by a bounded
 // amount, beside its caller.
 func (c *conn) Close() error {
+	c.forget()
 	c.pass.Load().leave()
 	if !c.lingers.Swap(false) {
 		return c.TCPConn.Close()

@@ -216,7 +216,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
 	}
-	ln := listener{plain, s.cfg.WriteWait, s.gate}
+	ln := listener{plain, s.cfg.WriteWait, s.gate, s.watch}
 	s.base, s.cut = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer s.cut(errStopping)
 	defer s.watch.close()

@@ -141,7 +141,7 @@ func (s *Server) text(c *fiber.Ctx, cd codec.Codec, route string) (err error) {
 	}
 	// The client is watched from here on: everything after this may take long.
 	x.ctx, x.cancel = context.WithCancelCause(s.base)
-	x.unwatch = s.watch.add(c.Context().Conn(), func() { x.cancel(errLeft) })
+	x.unwatch = watch(c.Context().Conn(), func() { x.cancel(errLeft) })
 	x.req, err = cd.Decode(route, c.Request().Body())
 	if err != nil {
 		return x.refuse(c, err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +18,7 @@ type watcher struct {
 
 	mu    sync.Mutex
 	next  uint32
-	gone  map[uint32]func()
+	conns map[uint32]*hangup
 	ended bool
 }
 
@@ -38,60 +37,52 @@ func newWatcher() (*watcher, error) {
 		_ = unix.Close(epoll)
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	w := &watcher{epoll: epoll, wake: wake, done: make(chan struct{}), gone: map[uint32]func(){}}
+	w := &watcher{epoll: epoll, wake: wake, done: make(chan struct{}), conns: map[uint32]*hangup{}}
 	go w.loop()
 	return w, nil
 }
 
-// add calls gone, at most once and on another goroutine, when the peer of c
-// hangs up. The function that it gives ends the watch and must be called before
-// the connection is used for another request.
-func (w *watcher) add(c net.Conn, gone func()) (remove func()) {
-	nothing := func() {}
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return nothing
-	}
-	raw, err := sc.SyscallConn()
+// follow watches a connection until forget is called. A connection is watched
+// once for all its requests: a system call at its beginning and none for each.
+func (w *watcher) follow(c *net.TCPConn) (h *hangup, forget func()) {
+	h = &hangup{}
+	raw, err := c.SyscallConn()
 	if err != nil {
-		return nothing
+		return h, func() {}
 	}
 	w.mu.Lock()
 	if w.ended {
 		w.mu.Unlock()
-		return nothing
+		return h, func() {}
 	}
 	w.next++
 	if w.next == 0 { // 0 is the wake-up's
 		w.next++
 	}
 	id := w.next
-	w.gone[id] = gone
+	w.conns[id] = h
 	w.mu.Unlock()
-	control := func(op int) {
-		_ = raw.Control(func(fd uintptr) {
-			err = unix.EpollCtl(w.epoll, op, int(fd), &unix.EpollEvent{
-				Events: unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR | unix.EPOLLONESHOT,
-				Pad:    int32(id),
-			})
+	forget = func() {
+		// Closing the socket takes it out of the epoll.
+		w.mu.Lock()
+		delete(w.conns, id)
+		w.mu.Unlock()
+	}
+	_ = raw.Control(func(fd uintptr) {
+		err = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{
+			Events: unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR | unix.EPOLLET, Pad: int32(id),
 		})
+	})
+	if err != nil {
+		forget()
 	}
-	if control(unix.EPOLL_CTL_ADD); err != nil {
-		w.take(id)
-		return nothing
-	}
-	return func() {
-		control(unix.EPOLL_CTL_DEL)
-		w.take(id)
-	}
+	return h, forget
 }
 
-func (w *watcher) take(id uint32) func() {
+func (w *watcher) find(id uint32) *hangup {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f := w.gone[id]
-	delete(w.gone, id)
-	return f
+	return w.conns[id]
 }
 
 func (w *watcher) loop() {
@@ -109,8 +100,8 @@ func (w *watcher) loop() {
 			if e.Pad == 0 {
 				return
 			}
-			if f := w.take(uint32(e.Pad)); f != nil {
-				f()
+			if h := w.find(uint32(e.Pad)); h != nil {
+				h.hang()
 			}
 		}
 	}

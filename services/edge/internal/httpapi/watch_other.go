@@ -8,6 +8,6 @@ import "net"
 // when a keep-alive cannot be written.
 type watcher struct{}
 
-func newWatcher() (*watcher, error)          { return &watcher{}, nil }
-func (*watcher) add(net.Conn, func()) func() { return func() {} }
-func (*watcher) close()                      {}
+func newWatcher() (*watcher, error)                    { return &watcher{}, nil }
+func (*watcher) follow(*net.TCPConn) (*hangup, func()) { return &hangup{}, func() {} }
+func (*watcher) close()                                {}
