@@ -20,7 +20,8 @@ func (c Codec) Encode(w io.Writer, req *llm.Request, id string, created int64) l
 	if req.Stream {
 		s := &stream{answer: a, codec: c, hidden: n.hidden}
 		s.head = a.head(nil, "chat.completion.chunk")
-		return inTurn(s.add)
+		s.ordered = inTurn(s.add)
+		return s.take
 	}
 	var fold llm.Fold
 	add := inTurn(fold.Add)
@@ -169,7 +170,9 @@ func Receipt(b []byte, r llm.Receipt) []byte {
 // stream writes the answer as server-sent events.
 type stream struct {
 	answer
-	codec Codec
+	codec   Codec
+	ordered llm.Sink
+	wrote   bool
 	// hidden leaves the thoughts out.
 	hidden bool
 	// head opens every chunk and is built once.
@@ -183,6 +186,17 @@ type stream struct {
 	blank  string
 }
 
+// take takes the next event as the engine gave it. What waits, or stays out of the
+// answer, leaves a sign of life.
+func (s *stream) take(e llm.Event) error {
+	s.wrote = false
+	if err := s.ordered(e); err != nil || s.wrote {
+		return err
+	}
+	return s.add(llm.Event{Kind: llm.Ping})
+}
+
+// add takes the next event in order.
 func (s *stream) add(e llm.Event) error {
 	b := s.buf[:0]
 	switch e.Kind {
@@ -191,12 +205,9 @@ func (s *stream) add(e llm.Event) error {
 	case llm.Text:
 		b = s.delta(b, "content", e)
 	case llm.Reasoning:
-		if s.hidden {
-			// The connection must not fall silent while the model thinks.
-			b = sse.Comment(b, "thinking")
-			break
+		if !s.hidden {
+			b = s.delta(b, "reasoning_content", e)
 		}
-		b = s.delta(b, "reasoning_content", e)
 	case llm.ToolCall:
 		b = s.call(b, e)
 	case llm.Done:
@@ -213,6 +224,7 @@ func (s *stream) add(e llm.Event) error {
 	if len(b) == 0 {
 		return nil
 	}
+	s.wrote = true
 	_, err := s.w.Write(b)
 	return err
 }

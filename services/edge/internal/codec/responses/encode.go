@@ -15,18 +15,8 @@ func (Codec) Encode(w io.Writer, req *llm.Request, id string, created int64) llm
 	a := answer{w: w, req: req, note: noteOf(req), id: id, created: created}
 	if req.Stream {
 		s := &stream{answer: a}
-		ordered := llm.Ordered(s.add)
-		return func(e llm.Event) error {
-			switch e.Kind {
-			case llm.Done:
-				s.finish = e.Finish
-			case llm.Failed:
-				// What still waits for its turn is never shown as whole.
-				return s.add(e)
-			case llm.Text, llm.Reasoning, llm.ToolCall, llm.Ping:
-			}
-			return ordered(e)
-		}
+		s.ordered = llm.Ordered(s.add)
+		return s.take
 	}
 	var fold llm.Fold
 	ordered := llm.Ordered(fold.Add)

@@ -13,7 +13,9 @@ import (
 // stream writes the answer as server-sent events.
 type stream struct {
 	answer
+	ordered  llm.Sink
 	buf      []byte
+	wrote    bool
 	sequence int64
 	begun    bool
 	// pieces are those whose items are closed.
@@ -34,6 +36,25 @@ type growing struct {
 	where []byte
 }
 
+// take takes the next event as the engine gave it.
+func (s *stream) take(e llm.Event) error {
+	s.wrote = false
+	switch e.Kind {
+	case llm.Done:
+		s.finish = e.Finish
+	case llm.Failed:
+		// What still waits for its turn is never shown as whole.
+		return s.add(e)
+	case llm.Text, llm.Reasoning, llm.ToolCall, llm.Ping:
+	}
+	if err := s.ordered(e); err != nil || s.wrote {
+		return err
+	}
+	// What waits leaves a sign of life.
+	return s.add(llm.Event{Kind: llm.Ping})
+}
+
+// add takes the next event in order.
 func (s *stream) add(e llm.Event) error {
 	b := s.buf[:0]
 	if !s.begun {
@@ -62,6 +83,7 @@ func (s *stream) add(e llm.Event) error {
 	if len(b) == 0 {
 		return nil
 	}
+	s.wrote = true
 	_, err := s.w.Write(b)
 	return err
 }
