@@ -12,6 +12,7 @@ import (
 
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/catalog"
+	"github.com/engy-ai/engy/pkg/dialect"
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/pkg/money"
@@ -91,6 +92,9 @@ func (c Config) Decide(req *llm.Request, p bus.Principal, job string, now time.T
 	}
 	region, err := c.place(a, live)
 	if err != nil {
+		return nil, err
+	}
+	if err := dialect.Of(a.Model.Family).Say(req); err != nil {
 		return nil, err
 	}
 	tokens, set, err := c.window(a)

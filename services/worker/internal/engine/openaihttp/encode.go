@@ -25,7 +25,7 @@ func (q *quirks) encode(name string, req *llm.Request, rid string) []byte {
 			b = strconv.AppendInt(append(b, `,"top_logprobs":`...), int64(req.TopLogprobs), 10)
 		}
 	}
-	b = extra(b, req.Extra, ownRequest)
+	b = extra(b, q.spoken(req), ownRequest)
 	if rid != "" {
 		b = quote(append(b, `,"rid":`...), rid)
 	}

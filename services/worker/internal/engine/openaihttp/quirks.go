@@ -3,6 +3,7 @@ package openaihttp
 import (
 	"context"
 
+	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/services/worker/internal/engine/facts"
 )
 
@@ -28,6 +29,9 @@ type quirks struct {
 	// running are members of the request and of stream_options that make the
 	// engine tell its counts in every chunk, so that work cut short is known.
 	runningRequest, runningOptions string
+	// effort says effort and thinking where the engine looks for it, given the
+	// arguments of the model's template; nil where it is they.
+	effort func(model string, args []llm.Field) []llm.Field
 	// thoughts is the member of assistant messages that holds reasoning.
 	thoughts string
 	// choice is set when the engine reads tool_choice.
@@ -59,7 +63,8 @@ func table() []quirks {
 		{
 			kind: SGLang, owners: []string{"sglang"}, page: "/get_model_info",
 			runningOptions: continuous, thoughts: "reasoning_content", choice: true,
-			abort: "/abort_request", tokenize: "/tokenize", health: "/health",
+			effort: sglangEffort,
+			abort:  "/abort_request", tokenize: "/tokenize", health: "/health",
 			describe: (*Engine).sglang,
 			features: []string{"tools", "logprobs", "tokenize"},
 		},
@@ -79,7 +84,7 @@ func table() []quirks {
 		},
 		{
 			kind: Ollama, owners: []string{"library"}, page: "/api/version",
-			thoughts: "reasoning", health: "/api/version", describe: (*Engine).ollama,
+			thoughts: "reasoning", effort: ollamaEffort, health: "/api/version", describe: (*Engine).ollama,
 			features: []string{"logprobs"},
 		},
 		{
