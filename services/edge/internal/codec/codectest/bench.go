@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // HistoryBytes is the size of the history that decoding is measured with.
@@ -36,4 +38,26 @@ func BenchDecode(b *testing.B, c Codec, route string, body []byte) {
 		decoding, validating = decoding+between.Sub(begun), validating+time.Since(between)
 	}
 	b.ReportMetric(float64(decoding)/float64(validating), "x-valid")
+}
+
+// hostileMost is how much longer a body made to be dear may take than finding out
+// that it is valid. What grows with the square of a body is far beyond it.
+const hostileMost = 40
+
+// Hostile tries bodies that repeat what might be dear. In each the word MANY stands
+// for copies of the part behind it in the table, joined by commas, which make it
+// some megabytes long.
+func Hostile(t *testing.T, c Codec, route string, bodies map[string]string) {
+	t.Helper()
+	const size = 2 << 20
+	for body, part := range bodies {
+		many := strings.TrimSuffix(strings.Repeat(part+",", size/(len(part)+1)), ",")
+		raw := []byte(strings.Replace(body, "MANY", many, 1))
+		begun := time.Now()
+		require.True(t, json.Valid(raw), body)
+		valid := time.Since(begun)
+		begun = time.Now()
+		_, _ = c.Decode(route, raw)
+		require.Less(t, time.Since(begun), hostileMost*valid, "%s of %s", body, part)
+	}
 }

@@ -15,7 +15,7 @@ import (
 // Anthropic's protocol among the parts: thoughts, calls, and results of calls.
 type content struct {
 	parts    []llm.Part
-	thoughts string
+	thoughts []string
 	calls    []llm.Call
 	results  []llm.Item
 }
@@ -112,7 +112,7 @@ func (c *content) take(p *part) error {
 		}
 		made.Media, err = wire.Image("messages", p.Source.MediaType, p.Source.Data)
 	case "thinking":
-		c.thoughts += p.Thinking
+		c.thoughts = append(c.thoughts, p.Thinking)
 		return nil
 	case "redacted_thinking":
 		return nil

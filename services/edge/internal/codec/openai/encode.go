@@ -183,7 +183,7 @@ type stream struct {
 	// argued tells whether the newest call has arguments yet. White space waits in
 	// blank: it may be all there is.
 	argued bool
-	blank  string
+	blank  []byte
 }
 
 // take takes the next event as the engine gave it. What waits, or stays out of the
@@ -274,17 +274,18 @@ func (s *stream) call(b []byte, e llm.Event) []byte {
 	first := e.Call.Index >= s.calls
 	if first {
 		b = s.settle(b)
-		s.calls, s.argued, s.blank = e.Call.Index+1, false, ""
+		s.calls, s.argued, s.blank = e.Call.Index+1, false, nil
 	}
 	text := e.Text
-	if !s.argued {
-		text = s.blank + text
-		if s.argued = !wire.Blank(text); !s.argued {
-			s.blank, text = text, ""
-			if !first {
-				return b
-			}
+	switch {
+	case s.argued:
+	case wire.Blank(text):
+		s.blank, text = append(s.blank, text...), ""
+		if !first {
+			return b
 		}
+	default:
+		s.argued, text = true, string(s.blank)+text
 	}
 	b = s.open(b)
 	b = strconv.AppendInt(append(b, `"tool_calls":[{"index":`...), int64(e.Call.Index), 10)

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -92,7 +93,7 @@ func (m *message) appendTo(req *llm.Request, field string) error {
 		it.Calls = append(it.Calls, call)
 	}
 	if it.Reasoning = m.thoughts(); it.Reasoning == "" {
-		it.Reasoning = m.Content.thoughts
+		it.Reasoning = strings.Join(m.Content.thoughts, "")
 	}
 	var err error
 	it.Extra, err = Extra(m.Extra, "refusal", "annotations", "audio", "function_call", "finish_reason", "reasoning_details")
@@ -114,11 +115,14 @@ func (m *message) thoughts() string {
 		Summary string `json:"summary"`
 	}
 	if len(m.Details) > 0 && json.Unmarshal(m.Details, &details) == nil {
+		var all strings.Builder
 		for _, d := range details {
-			text += d.Text + d.Summary
+			all.WriteString(d.Text)
+			all.WriteString(d.Summary)
 		}
+		return all.String()
 	}
-	return text
+	return ""
 }
 
 func (c called) internal(id string) (llm.Call, error) {

@@ -99,6 +99,20 @@ func TestEffortIsReadInAllItsForms(t *testing.T) {
 	}
 }
 
+func TestNoBodyIsDear(t *testing.T) {
+	t.Parallel()
+	codectest.Hostile(t, openai.Codec{}, route, map[string]string{
+		`{"model":"m","messages":[{"role":"assistant","content":[MANY]}]}`:                        `{"type":"thinking","thinking":"xx"}`,
+		`{"model":"m","messages":[{"role":"assistant","content":[MANY ]}]}`:                       `{"type":"tool_use","id":"t","name":"f","input":{}}`,
+		`{"model":"m","messages":[{"role":"user","content":[MANY]}]}`:                             `{"type":"tool_result","tool_use_id":"t"}`,
+		`{"model":"m","messages":[{"role":"assistant","content":"","reasoning_details":[MANY]}]}`: `{"text":"xx"}`,
+		`{"model":"m","messages":[{"role":"assistant","content":"","tool_calls":[MANY]}]}`:        `{"id":"t","function":{"name":"f","arguments":""}}`,
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[MANY]}`:                 `{"type":"web_search"}`,
+		`{"model":"m","messages":[MANY]}`:                                                         `{"role":"user","content":""}`,
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"stop":[MANY]}`:                  `"x"`,
+	})
+}
+
 func TestABodyOfResponsesIsHandedOn(t *testing.T) {
 	t.Parallel()
 	const body = `{"model":"a/b","input":"hi","stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"custom","name":"f","format":{"type":"text"}}]}`

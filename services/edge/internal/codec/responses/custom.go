@@ -60,6 +60,7 @@ func (c *custom) take(arguments string) string {
 
 // open looks for the beginning of the text.
 func (c *custom) open() {
+	c.rest = strings.TrimLeft(c.rest, " \t\r\n")
 	rest := c.rest
 	for _, token := range []string{`{`, `"input"`, `:`, `"`} {
 		rest = strings.TrimLeft(rest, " \t\r\n")

@@ -137,6 +137,23 @@ func TestARequestOfAnotherCodecIsAnsweredToo(t *testing.T) {
 	require.Equal(t, []any{}, out["tools"])
 }
 
+func TestNoBodyIsDear(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 200)
+	codectest.Hostile(t, responses.Codec{}, route, map[string]string{
+		`{"model":"m","input":[MANY]}`:                                                    `{"type":"reasoning","summary":[{"text":"` + long + `"}]},{"type":"item_reference","id":"x"}`,
+		`{"model":"m","input":[MANY ]}`:                                                   `{"type":"function_call","call_id":"c","name":"f","arguments":"` + long + `"}`,
+		`{"model":"m","input":[MANY  ]}`:                                                  `{"type":"function_call_output","call_id":"c","output":"` + long + `"}`,
+		`{"model":"m","input":[{"role":"user","content":[MANY]}]}`:                        `{"text":"x"}`,
+		`{"model":"m","input":[{"type":"reasoning","content":[MANY]}]}`:                   `{"text":"x"}`,
+		`{"model":"m","input":"x","tools":[MANY]}`:                                        `{"type":"web_search"}`,
+		`{"model":"m","input":"x","include":[MANY]}`:                                      `"x"`,
+		`{"model":"m","input":"x","tool_choice":{"type":"allowed_tools","tools":[MANY]}}`: `{"name":"x"}`,
+		`{"model":"m","input":"x","tool_choice":[MANY]}`:                                  `1`,
+		`{"model":"m","input":"x","instructions":"MANY"}`:                                 `\n`,
+	})
+}
+
 func TestEveryFailureHasACode(t *testing.T) {
 	t.Parallel()
 	req := decoded(t, `{"model":"m","input":"go","stream":true}`)

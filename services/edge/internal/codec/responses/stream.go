@@ -28,9 +28,10 @@ type growing struct {
 	made
 	index int // of the call, -1 for others
 	text  strings.Builder
-	// sent counts the bytes of arguments that went out. Blank ones wait: they may
-	// be all there is.
+	// sent counts the bytes of arguments that went out. Blank ones wait until there
+	// are others: they may be all there is.
 	sent   int
+	argued bool
 	custom custom
 	// where are the members that say where a delta belongs.
 	where []byte
@@ -185,8 +186,8 @@ func (s *stream) call(b []byte, e llm.Event) []byte {
 	case customCall:
 		return s.input(b, g.custom.take(e.Text))
 	case functionCall:
-		if all := g.text.String(); !wire.Blank(all) {
-			return s.arguments(b, all)
+		if g.argued = g.argued || !wire.Blank(e.Text); g.argued {
+			return s.arguments(b, g.text.String())
 		}
 	}
 	return b

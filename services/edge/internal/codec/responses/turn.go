@@ -2,6 +2,7 @@ package responses
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -60,7 +61,8 @@ type history struct {
 }
 
 type turn struct {
-	item llm.Item
+	item     llm.Item
+	thoughts []string
 	// answers holds the outputs of the item's calls, nil when there is none yet.
 	answers []*answered
 }
@@ -85,7 +87,7 @@ func (h *history) take(it *item, field string) error {
 		text, err := it.thoughts(field)
 		if err == nil && text != "" {
 			t := h.assistant()
-			t.item.Reasoning += text
+			t.thoughts = append(t.thoughts, text)
 		}
 		h.said = false
 		return err
@@ -266,6 +268,7 @@ func (h *history) appendItems(items []llm.Item) []llm.Item {
 		if t.item.Role == llm.Assistant && len(t.item.Parts)+len(t.item.Calls) == 0 {
 			continue
 		}
+		t.item.Reasoning = strings.Join(t.thoughts, "")
 		items = append(items, t.item)
 		for j, a := range t.answers {
 			if a == nil {
