@@ -8,6 +8,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -271,6 +272,27 @@ func claudeAsksAgain(g *guest) {
 	require.True(g.t, strings.HasPrefix(turn.text, "Simulated answer"), turn.text)
 	require.Equal(g.t, int64(100), turn.usage.Output)
 	require.Equal(g.t, turn.usage.price(g.t), g.settled(g.before), "the broken answer is free")
+}
+
+// snippets runs the JavaScript and the Go of the document.
+func snippets(g *guest) {
+	require.NoError(g.t, os.Symlink(absolute(g.t, "clients/node_modules"), filepath.Join(g.home, "node_modules")))
+	for _, heading := range []string{"OpenAI SDKs", "Anthropic SDKs", "AI SDK"} {
+		g.settings("snippet.mjs", g.here(snippet(g.t, heading, "js")))
+		r := g.run("exec node snippet.mjs")
+		require.Zero(g.t, r.code, heading)
+		require.True(g.t, strings.HasPrefix(r.stdout, "Simulated answer"), heading)
+	}
+	for _, heading := range []string{"OpenAI SDKs", "Anthropic SDKs"} {
+		g.settings("main.go", g.here(snippet(g.t, heading, "go")))
+		// From here, so that this module's versions are used.
+		run := exec.CommandContext(g.t.Context(), "go", "run", filepath.Join(g.home, "main.go"))
+		run.Env = append(os.Environ(), "ENGY_API_KEY="+g.key)
+		out, err := run.CombinedOutput()
+		require.NoError(g.t, err, "%s: %s", heading, out)
+		require.True(g.t, strings.HasPrefix(string(out), "Simulated answer"), "%s: %s", heading, out)
+	}
+	require.Positive(g.t, int64(g.settled(g.before)))
 }
 
 // witness stands between a client and an edge, and calls once when the first

@@ -2,6 +2,9 @@ package main_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,10 +24,13 @@ func TestClients(t *testing.T) {
 		return
 	}
 	installed(t)
+	swept(t)
 	host := upWithSimulator(t)
 	for name, visit := range map[string]func(*guest){
 		"openai":                func(g *guest) { g.script("openai.mjs", 10) },
-		"ai sdk":                func(g *guest) { g.script("aisdk.mjs", 21) },
+		"anthropic":             func(g *guest) { g.script("anthropic.mjs", 7) },
+		"snippets":              snippets,
+		"ai sdk":                func(g *guest) { g.script("aisdk.mjs", 28) },
 		"claude reads a file":   claudeReadsAFile,
 		"claude runs a command": claudeRunsACommand,
 		"claude meets errors":   claudeMeetsErrors,
@@ -70,6 +76,16 @@ func installed(t *testing.T) {
 		out, err := cmd.Output()
 		require.NoError(t, err, "%s is not installed", program)
 		require.Equal(t, version+"\n", string(out))
+	}
+}
+
+// swept takes away, at the end, what Codex leaves outside of its home: an empty
+// folder at a place that no setting moves.
+func swept(t *testing.T) {
+	t.Helper()
+	left := fmt.Sprintf("/tmp/codex-daemon-%d", os.Getuid())
+	if _, err := os.Stat(left); errors.Is(err, fs.ErrNotExist) {
+		t.Cleanup(func() { _ = os.Remove(left) })
 	}
 }
 

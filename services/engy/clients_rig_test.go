@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"net"
 	"os"
 	"os/exec"
@@ -45,7 +46,7 @@ func alone(t *testing.T) bool {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), clientsPatience)
 	defer cancel()
-	again := exec.CommandContext(ctx, os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$", "-test.timeout="+clientsPatience.String())
+	again := exec.CommandContext(ctx, os.Args[0], "-test.v", "-test.run="+flag.Lookup("test.run").Value.String(), "-test.timeout="+clientsPatience.String())
 	// The parent has built everything; there is nobody to ask for modules.
 	again.Env = append(os.Environ(), clientsEnv+"="+clientsAlone, "GOPROXY=off", "GOFLAGS=-mod=readonly")
 	again.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
@@ -142,7 +143,7 @@ func (g *guest) run(script string, env ...string) ran {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-ec", script)
 	cmd.Dir = g.home
 	cmd.Env = append([]string{
-		"HOME=" + g.home, "TMPDIR=" + g.home, "LANG=C.UTF-8", "TERM=dumb",
+		"HOME=" + g.home, "TMPDIR=" + g.home, "XDG_RUNTIME_DIR=" + g.home, "LANG=C.UTF-8", "TERM=dumb",
 		"PATH=" + absolute(g.t, "clients/node_modules/.bin") + ":/usr/local/bin:/usr/bin:/bin",
 		"ENGY_URL=" + g.api, "ENGY_API_KEY=" + g.key, "ENGY_POOR_KEY=" + g.poorKey,
 	}, env...)

@@ -26,7 +26,8 @@ func (c *cluster) kept(name string) (body struct {
 		Content   any             `json:"content"`
 		ToolCalls json.RawMessage `json:"tool_calls"`
 	} `json:"messages"`
-	Tools []json.RawMessage `json:"tools"`
+	Tools    []json.RawMessage `json:"tools"`
+	Template map[string]any    `json:"chat_template_kwargs"`
 }, raw string,
 ) {
 	c.t.Helper()
@@ -133,6 +134,11 @@ func TestWhatHermesSends(t *testing.T) {
 			sent, raw := c.kept(mark)
 			require.Len(t, sent.Messages, 5)
 			require.NotContains(t, raw, "response_item_id")
+			if strings.Contains(effort, "false") {
+				require.Equal(t, false, sent.Template["enable_thinking"])
+			} else {
+				require.Equal(t, "max", sent.Template["reasoning_effort"], "the model's own word")
+			}
 		})
 	}
 	require.Positive(t, int64(c.settled(before)))

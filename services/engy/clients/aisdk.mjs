@@ -1,5 +1,6 @@
 // The AI SDK with each of the providers that fit.
 import assert from 'node:assert/strict'
+import { createAnthropic } from '@ai-sdk/anthropic'
 import { createOpenAI } from '@ai-sdk/openai'
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { APICallError, generateText, jsonSchema, Output, stepCountIs, streamText, tool } from 'ai'
@@ -8,6 +9,7 @@ import { apiKey, askWeather, model, poorKey, refused, spent, toldWeather, tooLon
 const providers = {
   responses: (key) => createOpenAI({ baseURL: `${url}/v1`, apiKey: key })(model),
   chat: (key) => createOpenAI({ baseURL: `${url}/v1`, apiKey: key }).chat(model),
+  messages: (key) => createAnthropic({ baseURL: `${url}/v1`, apiKey: key })(model),
   compatible: (key) => createOpenAICompatible({ name: 'engy', baseURL: `${url}/v1`, apiKey: key, includeUsage: true, supportsStructuredOutputs: true })(model),
 }
 
