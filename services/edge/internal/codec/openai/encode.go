@@ -312,6 +312,13 @@ func (s *stream) settle(b []byte) []byte {
 	return s.shut(append(b, `,"function":{"arguments":"{}"}}]`...), nil)
 }
 
+func (s *stream) receipt(b []byte, e llm.Event) []byte {
+	if e.Receipt == nil {
+		return b
+	}
+	return Receipt(append(b, ','), *e.Receipt)
+}
+
 func (s *stream) done(b []byte, e llm.Event) []byte {
 	if e.Finish != llm.Length {
 		b = s.settle(b)
@@ -324,16 +331,13 @@ func (s *stream) done(b []byte, e llm.Event) []byte {
 	if e.Usage != nil {
 		u = *e.Usage
 	}
-	b = usage(append(b, `,"usage":`...), u)
-	if e.Receipt != nil {
-		b = Receipt(append(b, ','), *e.Receipt)
-	}
-	b = append(b, "}\n\n"...)
+	// The counts stand once in a stream: clients add up those of all chunks.
 	if s.req.IncludeUsage {
-		b = append(b, "data: "...)
-		b = append(b, s.head...)
-		b = usage(append(b, `"choices":[],"usage":`...), u)
-		b = append(b, "}\n\n"...)
+		b = s.receipt(b, e)
+		b = append(b, "}\n\ndata: "...)
+		b = append(append(b, s.head...), `"choices":[]`...)
 	}
+	b = s.receipt(usage(append(b, `,"usage":`...), u), e)
+	b = append(b, "}\n\n"...)
 	return append(b, "data: [DONE]\n\n"...)
 }

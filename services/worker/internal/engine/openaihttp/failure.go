@@ -107,6 +107,9 @@ func failed(status int, words string) *fault.Error {
 		if words == "" {
 			words = "the engine refused the request"
 		}
+		if f := overlong(words); f != nil {
+			return f
+		}
 		return fault.New(fault.Invalid, words)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return fault.Wrap(fault.Busy, "the engine is busy", said{status, words})

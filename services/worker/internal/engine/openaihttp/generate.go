@@ -27,7 +27,13 @@ func (e *Engine) Generate(ctx context.Context, name string, req *llm.Request, si
 	if q.abort != "" {
 		x.rid = rand.Text()
 	}
-	if err = x.run(ctx); err != nil {
+	err = x.run(ctx)
+	if room := x.room(err); room > 0 {
+		shorter := *req
+		shorter.MaxTokens, x.req = room, &shorter
+		err = x.run(ctx)
+	}
+	if err != nil {
 		x.abort(ctx)
 		x.count(ctx)
 	}

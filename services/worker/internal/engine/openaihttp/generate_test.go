@@ -107,7 +107,7 @@ func TestRefusalsBecomeFaults(t *testing.T) {
 		code    fault.Code
 		message string
 	}{
-		"nested":         {400, `{"error":{"code":400,"message":"the request exceeds the available context size (512 tokens)","type":"exceed_context_size_error"}}`, fault.Invalid, "the request exceeds the available context size (512 tokens)"},
+		"nested":         {400, `{"error":{"code":400,"message":"the request exceeds the available context size (512 tokens)","type":"exceed_context_size_error"}}`, fault.Overlong, "the request exceeds the available context size (512 tokens)"},
 		"flat":           {400, `{"object":"error","message":"Requested token count exceeds 8192.","type":"BadRequestError","param":null,"code":400}`, fault.Invalid, "Requested token count exceeds 8192."},
 		"framework":      {422, `{"detail":"field required"}`, fault.Invalid, "field required"},
 		"framework list": {422, `{"detail":[{"loc":["body"],"msg":"bad","input":"secret"}]}`, fault.Invalid, "the engine refused the request"},
