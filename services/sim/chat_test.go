@@ -231,6 +231,7 @@ func TestTools(t *testing.T) {
 		c := e.chat(t, body).Choices[0].Message.ToolCalls
 		require.Len(t, c, 2)
 		for _, call := range c {
+			require.Equal(t, "get_tide", call.Function.Name)
 			require.Equal(t, `{"city":"New York","days":[[1],2]}`, call.Function.Arguments)
 		}
 	})

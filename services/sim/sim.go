@@ -26,8 +26,8 @@
 //	unicode             the answer is made of characters of two to four bytes
 //	split               each event is sent in two writes that part a character
 //	tool=NAME           call this tool, offered or not
-//	args=TEXT           calls have this for arguments; %XX as in a URL, %20 for
-//	                    a blank
+//	args=TEXT           calls have this for arguments, and all go to one tool;
+//	                    %XX as in a URL, %20 for a blank
 //	calls=N             make N calls, going round the offered tools
 //	tool_text           text between two calls
 //	empty_args          calls have "" for arguments

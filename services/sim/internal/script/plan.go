@@ -188,7 +188,11 @@ func (v *Vocabulary) calls(p *Plan, a Ask) {
 		}
 		tool := Tool{Name: set.Tool}
 		if a.FirstTool >= 0 && a.FirstTool < len(a.Tools) {
-			tool = a.Tools[(a.FirstTool+i)%len(a.Tools)]
+			next := a.FirstTool + i
+			if set.Args != "" {
+				next = a.FirstTool // what is spelled out fits one tool only
+			}
+			tool = a.Tools[next%len(a.Tools)]
 		}
 		call := ToolCall{
 			ID:   fmt.Sprintf("call_%016x%08x", split(a.Seed, uint64(i)), uint32(i)),
