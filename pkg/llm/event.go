@@ -17,6 +17,8 @@ const (
 	Reasoning Kind = "reasoning"
 	// ToolCall carries the next piece of one tool call.
 	ToolCall Kind = "call"
+	// Scores carries log-probabilities of the prompt's next tokens.
+	Scores Kind = "scores"
 	// Ping says that nothing happened for a while; codecs write a keep-alive.
 	Ping Kind = "ping"
 	// Done is the end of a good exchange, Failed of a bad one. One of them is
@@ -44,7 +46,8 @@ type Event struct {
 	// Call belongs to ToolCall.
 	Call *CallDelta `json:"c,omitzero"`
 	// Logprobs holds the entries for the tokens of Text, as the engine gave
-	// them: a JSON array.
+	// them: a JSON array. The entries of Scores and of raw prompts are
+	// TokenLogprobs.
 	Logprobs json.RawMessage `json:"l,omitzero"`
 	// Finish and Usage belong to Done. Usage may stand on Failed too: what the
 	// engine had produced by then.

@@ -37,6 +37,8 @@ type Request struct {
 	Model string     `json:"model"`
 	Items []Item     `json:"items"`
 	Tools []ToolSpec `json:"tools,omitzero"`
+	// Raw is the prompt of a request without Items and Tools, nil for a chat.
+	Raw *Raw `json:"raw,omitzero"`
 	// Choice is "", "auto", "none", "required" or "tool"; with "tool",
 	// ChoiceName names the only tool allowed.
 	Choice     string `json:"choice,omitzero"`
@@ -128,8 +130,12 @@ type Policy struct {
 }
 
 // Chars counts the characters of all text that the model will read, tools
-// included, and the number of media parts. Estimates are made from it.
+// included, and the number of media parts. Estimates are made from it. Token ids
+// are no text; Raw counts them.
 func (r *Request) Chars() (chars, media int) {
+	if r.Raw != nil {
+		chars = r.Raw.Text.Chars()
+	}
 	for i := range r.Items {
 		it := &r.Items[i]
 		chars += utf8.RuneCountInString(it.Reasoning) + utf8.RuneCountInString(it.Name)
@@ -153,6 +159,9 @@ func (r *Request) Chars() (chars, media int) {
 // String gives sizes only.
 func (r *Request) String() string {
 	chars, media := r.Chars()
+	if r.Raw != nil {
+		return fmt.Sprintf("request(%s, %s)", r.Model, r.Raw)
+	}
 	return fmt.Sprintf("request(%s, %d items, %d chars, %d media)", r.Model, len(r.Items), chars, media)
 }
 
