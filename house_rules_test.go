@@ -59,6 +59,7 @@ func importProofs() []proof {
 			"meet only on the bus",
 		},
 		ban1("services/edge/edge.go", "github.com/gofiber/fiber/v2", "web framework has one home"),
+		ban1("services/edge/e.go", "gocloud.dev/blob", "content rests in one place"),
 		ban1("services/edge/internal/codec/c.go", "github.com/valyala/fasthttp", "web framework has one home"),
 		ban1("services/worker/worker.go", "github.com/nats-io/nats.go/jetstream", "bus speaks in verbs"),
 		ban1("services/engy/main.go", "github.com/nats-io/nats-server/v2/server", "started in one place"),

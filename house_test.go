@@ -199,6 +199,7 @@ func levels() []level {
 		{"pkg/bus", 3},
 		{"pkg/pg", 3},
 		{"pkg/telemetry", 3},
+		{"pkg/retain", 3},
 		{"pkg/bus/natsembed", 4},
 		{"pkg/pg/pglocal", 4},
 		{"pkg/bus/bustest", 5},
@@ -339,6 +340,11 @@ func bans() []ban {
 			only:     []string{"pkg/bus/natsembed", "pkg/bus/bustest"},
 			prefixes: []string{"github.com/nats-io/nats-server"},
 			reason:   "a bus server is started in one place",
+		},
+		{
+			only:     []string{"pkg/retain"},
+			prefixes: []string{"gocloud.dev", "filippo.io/age"},
+			reason:   "content rests in one place, sealed, and nowhere by accident",
 		},
 		{
 			only: []string{

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/engy-ai/engy/pkg/fault"
@@ -19,6 +20,8 @@ type Response struct {
 	Reasoning string
 	Calls     []Call
 	Logprobs  []json.RawMessage
+	// Scores holds arrays of entries for a span of the prompt.
+	Scores []json.RawMessage
 	// Pieces says the same in the order in which it came, for protocols whose
 	// answers are a list of blocks. Fold what Ordered passes on, else a call may be
 	// in several pieces.
@@ -55,6 +58,7 @@ type Fold struct {
 	pieces   []*foldPiece
 	calls    []Call
 	logprobs []json.RawMessage
+	scores   []json.RawMessage
 	end      *Event
 }
 
@@ -77,6 +81,8 @@ func (f *Fold) Add(e Event) error {
 		f.addText(e)
 	case ToolCall:
 		return f.addCall(e)
+	case Scores:
+		f.scores = append(f.scores, e.Logprobs)
 	case Done, Failed:
 		f.end = &e
 	case Ping:
@@ -134,15 +140,24 @@ func (f *Fold) Response() (*Response, error) {
 	case f.end.Kind == Failed:
 		return nil, f.end.Fault.Err()
 	}
-	r := &Response{Calls: f.calls, Logprobs: f.logprobs, Finish: f.end.Finish}
+	return f.SoFar(), nil
+}
+
+// SoFar gives what has come of an answer, whole or not.
+func (f *Fold) SoFar() *Response {
+	r := &Response{Calls: slices.Clone(f.calls), Logprobs: f.logprobs, Scores: f.scores}
 	f.say(r)
+	if f.end == nil {
+		return r
+	}
+	r.Finish = f.end.Finish
 	if f.end.Usage != nil {
 		r.Usage = *f.end.Usage
 	}
 	if f.end.Receipt != nil {
 		r.Receipt = *f.end.Receipt
 	}
-	return r, nil
+	return r
 }
 
 // say fills in what the pieces say, in order and by kind.
@@ -163,7 +178,7 @@ func (f *Fold) say(r *Response) {
 			piece.Call = f.calls[p.call]
 			piece.Call.Arguments = p.text.String()
 			arguments[p.call] = append(arguments[p.call], piece.Call.Arguments)
-		case Ping, Done, Failed:
+		case Scores, Ping, Done, Failed:
 		}
 		r.Pieces = append(r.Pieces, piece)
 	}

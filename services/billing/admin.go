@@ -72,6 +72,11 @@ func (a *Admin) CloseAccount(ctx context.Context, id string) error {
 	return a.store.CloseAccount(ctx, id)
 }
 
+// SetRetain says whether the prompts and answers of an account may be kept.
+func (a *Admin) SetRetain(ctx context.Context, id string, retain bool) error {
+	return a.store.SetRetain(ctx, id, retain)
+}
+
 // Credit pays money into an account. The same cause again changes nothing and
 // tells booked false; with another amount it is refused.
 func (a *Admin) Credit(ctx context.Context, c Credit) (booked bool, err error) {

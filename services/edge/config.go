@@ -23,6 +23,8 @@ type Config struct {
 	KeepAlive time.Duration `env:"KEEP_ALIVE" envDefault:"12s"`
 	// ClaimWait is how long a request waits for a worker before it gets 429.
 	ClaimWait time.Duration `env:"CLAIM_WAIT" envDefault:"2s"`
+	// Retain says where exchanges are kept whose owners allow it.
+	Retain Retention `envPrefix:"RETAIN_"`
 	// Grace is how long open streams may go on after a stop signal.
 	Grace time.Duration `env:"GRACE" envDefault:"30s"`
 	// Origins are the origins (https://host, or a star for all) whose pages may
@@ -42,7 +44,7 @@ func (c Config) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"EDGE_DEADLINE": c.Deadline, "EDGE_HOLD_LEASE": c.HoldLease,
-		"EDGE_KEEP_ALIVE": c.KeepAlive, "EDGE_CLAIM_WAIT": c.ClaimWait, "EDGE_GRACE": c.Grace,
+		"EDGE_RETAIN_FOR": c.Retain.For, "EDGE_KEEP_ALIVE": c.KeepAlive, "EDGE_CLAIM_WAIT": c.ClaimWait, "EDGE_GRACE": c.Grace,
 	} {
 		if d <= 0 {
 			problems = append(problems, fault.New(fault.Invalid, name+" must be positive"))

@@ -51,6 +51,7 @@ type edge struct {
 	desk      *offer.Desk
 	admission admit.Config
 	counts    count.Estimator
+	keeper *keeper // nil keeps nothing
 	// exchanges counts the work that outlives a handler.
 	exchanges sync.WaitGroup
 	billing   atomic.Bool // billing has answered lately
@@ -70,6 +71,12 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	e.admission = admit.Config{
 		Catalog: d.Catalog, Rates: d.Rates, Live: e.live, Deadline: cfg.Deadline, HoldLease: cfg.HoldLease,
 	}
+
+	var err error
+	if e.keeper, err = newKeeper(ctx, cfg.Retain, d.Log); err != nil {
+		return err
+	}
+	defer e.keeper.close()
 
 	// The bus side outlives the HTTP side: jobs under way still need it.
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -91,6 +98,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	group.Go(func() error { return e.desk.Watch(back) })
 	group.Go(func() error { return e.prune(back) })
 	group.Go(func() error { return e.renew(back) })
+	group.Go(func() error { return e.keeper.expire(back) })
 	ready.Wait()
 
 	api, err := httpapi.New(httpapi.Config{

@@ -39,6 +39,12 @@ const (
 	// attempt: longer than a large body travels.
 	AttemptForgotten = 10 * time.Second
 
+	// RetainBytesMax bounds the records being written, RetainWait one of them, and
+	// RetainEvery is how often old ones are looked for.
+	RetainBytesMax = 256 << 20
+	RetainWait     = 30 * time.Second
+	RetainEvery    = time.Minute
+
 	// RequestsMax bounds the requests under way in one edge.
 	RequestsMax = 50_000
 )

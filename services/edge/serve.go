@@ -54,6 +54,9 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 	}
 	a.Ticket.Trace = bus.Traceparent(ctx)
 	x := &exchange{e: e, a: a, call: call, start: now, held: make(chan struct{})}
+	if e.keeper.wants(call.Principal, call.Request.Policy) {
+		x.kept = &kept{prompt: body}
+	}
 	if call.Request.Stream {
 		// Only streams name a count before the engine has; they also teach, which
 		// is enough.
@@ -93,6 +96,7 @@ type exchange struct {
 	over  bool
 	usage bus.Usage // what will be recorded, once it is known
 	known bool
+	kept  *kept // nil unless the exchange will be kept
 	once  sync.Once
 }
 
@@ -156,6 +160,7 @@ func (x *exchange) Next(ctx context.Context, wait time.Duration) ([]llm.Event, e
 		x.over = true
 		x.conclude(last)
 	}
+	x.kept.add(events)
 	return events, nil
 }
 
@@ -278,6 +283,9 @@ func (x *exchange) end(cause error) {
 		x.job.Booked() // there is nothing to book
 	}
 	x.log(cause)
+	if x.kept != nil && x.known {
+		x.e.keeper.keep(context.WithoutCancel(x.call.Context), x.usage, x.start, x.kept)
+	}
 }
 
 func (x *exchange) record() {

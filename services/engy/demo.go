@@ -11,6 +11,8 @@ import (
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/money"
 	"github.com/engy-ai/engy/services/billing"
+	"github.com/engy-ai/engy/services/edge"
+	"github.com/engy-ai/engy/services/engy/internal/ops"
 )
 
 const demoAccount = "demo"
@@ -67,4 +69,18 @@ func (p *platform) keptKey(ctx context.Context, admin *billing.Admin, account st
 		return "", fmt.Errorf("demo key: %w", err)
 	}
 	return key, nil
+}
+
+// retention keeps what customers allow to keep beside the data, unless the
+// environment names another place: sealed, with the key that opens it in a file
+// that its owner only may read.
+func (p *platform) retention(cfg *edge.Retention) (err error) {
+	if cfg.URL != "" {
+		return nil
+	}
+	if cfg.URL, err = ops.RetainedURL(p.flags.data); err != nil {
+		return err
+	}
+	_, cfg.Recipient, err = ops.Identity(filepath.Join(p.flags.data, ops.IdentityFile))
+	return err
 }

@@ -306,6 +306,9 @@ func (p *platform) serve(ctx context.Context, dsn, key string) (addr, model stri
 			return err
 		}
 		cfg.Listen, cfg.Region = p.flags.listen, p.flags.region
+		if err := p.retention(&cfg.Retain); err != nil {
+			return err
+		}
 		return edge.Run(ctx, cfg, edge.Deps{
 			Bus: eb, Log: p.logger("edge"), Catalog: models, Rates: rates, Ready: func(a net.Addr) { ready <- a },
 		})

@@ -69,3 +69,6 @@ listen engy_keys;
 
 -- name: ListenForFunds :exec
 listen engy_funds;
+
+-- name: SetRetain :execrows
+update accounts set retain = @retain where id = @id;

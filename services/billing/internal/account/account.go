@@ -159,6 +159,19 @@ func (s *Store) CloseAccount(ctx context.Context, id string) error {
 	return nil
 }
 
+// SetRetain says whether the prompts and answers of an account may be kept, which
+// edges hear of at once.
+func (s *Store) SetRetain(ctx context.Context, id string, retain bool) error {
+	n, err := dbsqlc.New(s.pool).SetRetain(ctx, retain, id)
+	if err != nil {
+		return fmt.Errorf("account %s: %w", id, pg.Translate(err))
+	}
+	if n == 0 {
+		return fault.New(fault.NotFound, fmt.Sprintf("account %s does not exist", id))
+	}
+	return nil
+}
+
 // CreateKey makes a key and gives its secret, this once.
 func (s *Store) CreateKey(ctx context.Context, account string, o KeyOptions) (id, secret string, err error) {
 	raw := make([]byte, secretBytes)

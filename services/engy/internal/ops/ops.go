@@ -29,7 +29,7 @@ import (
 
 // Commands lists the verbs.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{accountCommand(), keyCommand(), migrateCommand(), reconcileCommand()}
+	return []*cobra.Command{accountCommand(), keyCommand(), migrateCommand(), reconcileCommand(), retainedCommand()}
 }
 
 // BusFile is where, in its data directory, `engy up` keeps the URL of its bus.
@@ -133,19 +133,39 @@ func accountCommand() *cobra.Command {
 	credit.Flags().StringVar(&cause, "cause", "", "names the payment for good: the same cause is booked once")
 	credit.Flags().StringVar(&note, "note", "", "what people should read beside the payment")
 
+	retaining := verb("retain ACCOUNT on|off", "Say whether prompts and answers of an account may be kept", cobra.ExactArgs(2),
+		func(ctx context.Context, a *billing.Admin, out *printer, args []string) error {
+			if args[1] != "on" && args[1] != "off" {
+				return fault.At("retain", "say on or off")
+			}
+			account, err := a.Account(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.SetRetain(ctx, account.ID, args[1] == "on"); err != nil {
+				return err
+			}
+			out.printf("account %s  retention %s\n", account.ID, args[1])
+			return nil
+		})
+
 	list := verb("list", "List accounts with their money", cobra.NoArgs,
 		func(ctx context.Context, a *billing.Admin, out *printer, _ []string) error {
 			accounts, err := a.ListAccounts(ctx)
 			if err != nil {
 				return err
 			}
-			return table(out, "ID\tNAME\tBALANCE USD\tHELD USD\tOPEN HOLDS", func(w *printer) {
+			return table(out, "ID\tNAME\tBALANCE USD\tHELD USD\tOPEN HOLDS\tRETENTION", func(w *printer) {
 				for _, x := range accounts {
-					w.printf("%s\t%s\t%s\t%s\t%d\n", x.ID, x.Name, x.Micro.USD(), x.Held.USD(), x.OpenHolds)
+					retention := "off"
+					if x.Retain {
+						retention = "on"
+					}
+					w.printf("%s\t%s\t%s\t%s\t%d\t%s\n", x.ID, x.Name, x.Micro.USD(), x.Held.USD(), x.OpenHolds, retention)
 				}
 			})
 		})
-	c.AddCommand(create, credit, list)
+	c.AddCommand(create, credit, retaining, list)
 	return c
 }
 

@@ -391,3 +391,15 @@ func (q *Queries) RevokeKey(ctx context.Context, id string) (string, error) {
 	err := row.Scan(&id_2)
 	return id_2, err
 }
+
+const setRetain = `-- name: SetRetain :execrows
+update accounts set retain = $1 where id = $2
+`
+
+func (q *Queries) SetRetain(ctx context.Context, retain bool, iD string) (int64, error) {
+	result, err := q.db.Exec(ctx, setRetain, retain, iD)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
