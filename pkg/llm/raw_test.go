@@ -45,6 +45,7 @@ func TestARawPromptIsNeverPrinted(t *testing.T) {
 	for _, v := range []any{
 		raw, &raw, &llm.Request{Model: "m", Raw: &raw}, raw.IDs,
 		llm.Event{Kind: llm.Scores, Logprobs: json.RawMessage(`[{"id":424242}]`)},
+		&llm.Response{Scores: []json.RawMessage{json.RawMessage(`[{"id":424242}]`)}},
 		llm.TokenLogprob{Token: secret, ID: 424242, Top: []llm.TokenLogprob{{Token: secret}}},
 	} {
 		printed := fmt.Sprintf("%v %+v %s %#v", v, v, v, raw.IDs)
@@ -60,4 +61,18 @@ func TestCharsCountsARawPrompt(t *testing.T) {
 	require.Zero(t, media)
 	chars, _ = (&llm.Request{Raw: &llm.Raw{IDs: llm.TokenIDs("[1,2]")}}).Chars()
 	require.Zero(t, chars)
+}
+
+func TestFoldKeepsScoresApart(t *testing.T) {
+	t.Parallel()
+	r, err := fold(
+		llm.Event{Kind: llm.Scores, Logprobs: json.RawMessage(`[1]`)},
+		llm.Event{Kind: llm.Scores, Logprobs: json.RawMessage(`[2]`)},
+		llm.Event{Kind: llm.Text, Text: "a"},
+		llm.Event{Kind: llm.Done, Finish: llm.Length},
+	)
+	require.NoError(t, err)
+	require.Equal(t, []json.RawMessage{json.RawMessage(`[1]`), json.RawMessage(`[2]`)}, r.Scores)
+	require.Empty(t, r.Logprobs)
+	require.Equal(t, "a", r.Text)
 }
