@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -139,6 +140,18 @@ func codexRunsACommand(g *guest) {
 	g.near(turn.usage, 2)
 }
 
+func codexAnswersInAShape(g *guest) {
+	codex(g)
+	g.settings("schema.json", `{"type":"object","properties":{"days":{"type":"integer"}},"required":["days"],"additionalProperties":false}`)
+	r := g.run(`exec codex exec --json --skip-git-repo-check --output-schema schema.json 'How many days?' </dev/null`)
+	require.Zero(g.t, r.code)
+	turn := readCodex(g.t, r.stdout)
+	var shaped struct{ Days *int }
+	require.NoError(g.t, json.Unmarshal([]byte(turn.text), &shaped), turn.text)
+	require.NotNil(g.t, shaped.Days)
+	require.Equal(g.t, turn.usage.price(g.t), g.settled(g.before))
+}
+
 func codexMeetsErrors(g *guest) {
 	codex(g)
 	// By itself it tries five times more, for seven seconds.
@@ -243,6 +256,27 @@ func claudeRunsACommand(g *guest) {
 	g.near(turn.usage, 2)
 }
 
+// claudeGoesOn tries what a session of some length needs: two commands at once,
+// a tool that is looked up, and an answer of a given shape.
+func claudeGoesOn(g *guest) {
+	claude(g)
+	const print = `exec claude -p --output-format stream-json --verbose `
+	for prompt, want := range map[string]string{
+		`'[[sim tool=Bash calls=2 args={"command":"echo%20twice"} echo_result]]' --allowedTools Bash`: "twice\ntwice",
+		// What it gets back is no text but the name of a tool.
+		`'[[sim tool=ToolSearch args={"query":"select:WebFetch","max_results":1} echo_result]]'`: "Tool found: WebFetch",
+		`--json-schema '{"type":"object","properties":{"days":{"type":"integer"}},"required":["days"]}' \
+			'[[sim tool=StructuredOutput args={"days":3}]]'`: `{"days":3}`,
+	} {
+		r := g.run(print + prompt + " </dev/null")
+		require.Zero(g.t, r.code, prompt)
+		turn := readClaude(g.t, r.stdout)
+		require.False(g.t, turn.failed, prompt)
+		require.Equal(g.t, want, turn.text, prompt)
+	}
+	require.Positive(g.t, int64(g.settled(g.before)))
+}
+
 func claudeMeetsErrors(g *guest) {
 	claude(g)
 	for arguments, want := range map[string]string{
@@ -286,9 +320,11 @@ func snippets(g *guest) {
 	for _, heading := range []string{"OpenAI SDKs", "Anthropic SDKs"} {
 		g.settings("main.go", g.here(snippet(g.t, heading, "go")))
 		// From here, so that this module's versions are used.
-		run := exec.CommandContext(g.t.Context(), "go", "run", filepath.Join(g.home, "main.go"))
+		ctx, cancel := context.WithTimeout(g.t.Context(), clientPatience)
+		run := exec.CommandContext(ctx, "go", "run", filepath.Join(g.home, "main.go"))
 		run.Env = append(os.Environ(), "ENGY_API_KEY="+g.key)
 		out, err := run.CombinedOutput()
+		cancel()
 		require.NoError(g.t, err, "%s: %s", heading, out)
 		require.True(g.t, strings.HasPrefix(string(out), "Simulated answer"), "%s: %s", heading, out)
 	}

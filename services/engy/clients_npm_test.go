@@ -27,16 +27,18 @@ func TestClients(t *testing.T) {
 	swept(t)
 	host := upWithSimulator(t)
 	for name, visit := range map[string]func(*guest){
-		"openai":                func(g *guest) { g.script("openai.mjs", 10) },
-		"anthropic":             func(g *guest) { g.script("anthropic.mjs", 7) },
-		"snippets":              snippets,
-		"ai sdk":                func(g *guest) { g.script("aisdk.mjs", 28) },
-		"claude reads a file":   claudeReadsAFile,
-		"claude runs a command": claudeRunsACommand,
-		"claude meets errors":   claudeMeetsErrors,
-		"codex reads a file":    codexReadsAFile,
-		"codex runs a command":  codexRunsACommand,
-		"codex meets errors":    codexMeetsErrors,
+		"openai":                   func(g *guest) { g.script("openai.mjs", 10) },
+		"anthropic":                func(g *guest) { g.script("anthropic.mjs", 7) },
+		"snippets":                 snippets,
+		"ai sdk":                   func(g *guest) { g.script("aisdk.mjs", 28) },
+		"claude reads a file":      claudeReadsAFile,
+		"claude runs a command":    claudeRunsACommand,
+		"claude goes on":           claudeGoesOn,
+		"codex answers in a shape": codexAnswersInAShape,
+		"claude meets errors":      claudeMeetsErrors,
+		"codex reads a file":       codexReadsAFile,
+		"codex runs a command":     codexRunsACommand,
+		"codex meets errors":       codexMeetsErrors,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -83,6 +83,12 @@ func TestWhatCursorSends(t *testing.T) {
 		resp = c.post(`{"model":"engy/glm-5.2","stream":true,"input":5}`)
 		require.Equal(t, http.StatusBadRequest, resp.StatusCode, c.body(resp))
 	})
+	t.Run("a model that is not here", func(t *testing.T) {
+		resp := c.post(`{"model":"engy/no-such-model","stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+		body := c.body(resp)
+		require.Equal(t, http.StatusNotFound, resp.StatusCode, body)
+		require.Contains(t, body, `"type":"not_found_error"`)
+	})
 	require.Positive(t, int64(c.settled(before)))
 }
 
@@ -141,5 +147,11 @@ func TestWhatHermesSends(t *testing.T) {
 			}
 		})
 	}
+	t.Run("more than fits", func(t *testing.T) {
+		resp := c.chat(c.key, hello(tooLong(), true))
+		body := c.body(resp)
+		require.Equal(t, http.StatusBadRequest, resp.StatusCode)
+		require.Contains(t, body, "context window of 262144", "the message names the window")
+	})
 	require.Positive(t, int64(c.settled(before)))
 }

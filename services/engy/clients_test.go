@@ -165,6 +165,15 @@ func TestOpenAIsGoClientReadsStructureAndLogprobs(t *testing.T) {
 		require.Len(t, entry.TopLogprobs, 4)
 	}
 	bill.add(chatSpent(answer.Usage))
+	stream := client.Chat.Completions.NewStreaming(t.Context(), params)
+	acc := openai.ChatCompletionAccumulator{}
+	for stream.Next() {
+		require.True(t, acc.AddChunk(stream.Current()))
+	}
+	require.NoError(t, stream.Err())
+	require.Len(t, acc.Choices[0].Logprobs.Content, 3)
+	require.Equal(t, answer.Choices[0].Logprobs.Content[0].Logprob, acc.Choices[0].Logprobs.Content[0].Logprob)
+	bill.add(chatSpent(acc.Usage))
 	bill.agrees()
 }
 
