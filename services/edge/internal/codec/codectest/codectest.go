@@ -38,7 +38,7 @@ var update = flag.Bool("update", false, "write the golden files anew") // read-o
 
 // Run tries every case of a folder. Sections of a file: request.json, and then
 // internal.json, events.jsonl, stream.txt and whole.json, or error.json alone
-// when the request is refused.
+// when the request is refused. Raw prompts have no stream.txt.
 func Run(t *testing.T, c Codec, route, dir string) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	require.NoError(t, err)
@@ -85,7 +85,11 @@ func answers(t *testing.T, c Codec, route string, have *txtar.Archive) []txtar.F
 		return out
 	}
 	out = append(out, txtar.File{Name: "events.jsonl", Data: events})
-	for name, streamed := range map[string]bool{"stream.txt": true, "whole.json": false} {
+	forms := map[string]bool{"stream.txt": true, "whole.json": false}
+	if req.Raw != nil {
+		delete(forms, "stream.txt") // raw prompts are not streamed
+	}
+	for name, streamed := range forms {
 		r := *req
 		r.Stream, r.IncludeUsage = streamed, streamed && req.IncludeUsage
 		var b bytes.Buffer
@@ -108,7 +112,7 @@ func answers(t *testing.T, c Codec, route string, have *txtar.Archive) []txtar.F
 		out = append(out, txtar.File{Name: name, Data: line(b.Bytes())})
 	}
 	// Both forms in one order, whatever order the map gave.
-	if out[3].Name != "stream.txt" {
+	if len(out) > 4 && out[3].Name != "stream.txt" {
 		out[3], out[4] = out[4], out[3]
 	}
 	return out

@@ -1,4 +1,5 @@
-// Package openai is the codec of OpenAI's Chat Completions and models list.
+// Package openai is the codec of OpenAI's Chat Completions, Completions and models
+// list.
 // Wire types are private to it. It is pure: bytes in, values out, and back.
 // Fields that the platform does not read travel on verbatim; a wrong-case twin
 // of a field that it does read is dropped, so that nobody downstream can read
@@ -23,7 +24,7 @@ const (
 	topLogprobsMax = 30
 )
 
-// Codec speaks Chat Completions.
+// Codec speaks Chat Completions, and Completions of raw prompts.
 type Codec struct {
 	// Responses reads a body that is shaped for Responses, which some clients send
 	// here and whose answer they read as a chat. Without it such a body is refused.
@@ -78,8 +79,11 @@ type function struct {
 	Extra       jsontext.Value `json:",embed"`
 }
 
-// Decode reads a chat completion request.
+// Decode reads a chat completion request, or one with a raw prompt.
 func (c Codec) Decode(route string, body []byte) (*llm.Request, error) {
+	if route == completionRoute {
+		return decodeCompletion(body)
+	}
 	in, err := wire.Decode[chatRequest](body)
 	if err != nil {
 		return nil, err

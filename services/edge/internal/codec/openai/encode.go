@@ -13,13 +13,17 @@ import (
 // idDigits is how much of the request id an answer's own id shows.
 const idDigits = 24
 
-// Encode gives the sink that writes a chat completion.
+// Encode gives the sink that writes a chat completion, or a completion of a raw
+// prompt.
 func (c Codec) Encode(w io.Writer, req *llm.Request, id string, created int64) llm.Sink {
+	if req.Raw != nil {
+		return encodeCompletion(w, req, id, created)
+	}
 	a := answer{w: w, req: req, id: id, created: created}
 	n, _ := req.Note.(note)
 	if req.Stream {
 		s := &stream{answer: a, codec: c, hidden: n.hidden}
-		s.head = a.head(nil, "chat.completion.chunk")
+		s.head = a.head(nil, "chatcmpl-", "chat.completion.chunk")
 		s.ordered = inTurn(s.add)
 		return s.take
 	}
@@ -67,8 +71,8 @@ type answer struct {
 }
 
 // head writes the members that open every object of an answer.
-func (a *answer) head(b []byte, object string) []byte {
-	b = append(b, `{"id":"chatcmpl-`...)
+func (a *answer) head(b []byte, prefix, object string) []byte {
+	b = append(append(b, `{"id":"`...), prefix...)
 	b = append(b, a.id[:min(idDigits, len(a.id))]...)
 	b = append(b, `","object":"`...)
 	b = append(b, object...)
@@ -81,7 +85,7 @@ func (a *answer) head(b []byte, object string) []byte {
 
 // whole writes the answer as one body.
 func (a *answer) whole(r *llm.Response) []byte {
-	b := a.head(nil, "chat.completion")
+	b := a.head(nil, "chatcmpl-", "chat.completion")
 	b = append(b, `"choices":[{"index":0,"message":{"role":"assistant","content":`...)
 	if r.Text == "" && len(r.Calls) > 0 {
 		b = append(b, "null"...)
