@@ -121,7 +121,7 @@ func TestLimits(t *testing.T) {
 		status, _ := e.refused(t, path, user("x", object{"model": "ghost"}))
 		require.Equal(t, http.StatusNotFound, status)
 		for body, part := range map[string]string{
-			`{}`: "missing", `{"prompt":"x","echo":true}`: "score", `{"prompt":[0]}`: "vocabulary",
+			`{}`: "missing", `{"prompt":[0]}`: "vocabulary",
 			`{"prompt":["a","b"]}`: "prompt", `{"prompt":""}`: "no tokens",
 		} {
 			status, message := e.refused(t, "/v1/completions", []byte(body))

@@ -59,6 +59,12 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, j *job) {
 // appendAnswer writes the body for the first n steps of every choice. A reason
 // takes the place of each choice's own.
 func (s *Server) appendAnswer(dst []byte, j *job, n int, reason string) []byte {
+	if j.native != nil {
+		if reason == "" {
+			reason = j.plans[0].Finish
+		}
+		return s.appendNative(dst, j, min(n, len(j.plans[0].Steps)), reason)
+	}
 	dst = appendHead(append(dst, '{'), j, "text_completion", "chat.completion")
 	dst = append(dst, `,"choices":`...)
 	switch {
@@ -99,7 +105,11 @@ func (s *Server) appendChoice(dst []byte, j *job, c, n int, reason string) []byt
 		dst = append(dst, '}')
 	} else {
 		dst = append(dst, `,"text":`...)
-		dst = appendString(dst, []byte(plan.Join(script.Text, 0, n)))
+		dst = appendString(dst, []byte(j.echo+plan.Join(script.Text, 0, n)))
+		if j.promptTop >= 0 {
+			dst = append(dst, `,"prompt_logprobs":`...)
+			dst = s.appendPromptLogprobs(dst, j.ids, j.promptTop)
+		}
 	}
 	dst = append(dst, `,"logprobs":`...)
 	dst = s.appendLogprobs(dst, j, plan, n)
@@ -155,7 +165,14 @@ func (s *Server) appendLogprobs(dst []byte, j *job, plan *script.Plan, n int) []
 	case !j.logprobs:
 		return append(dst, "null"...)
 	case !j.chat:
-		return s.appendPlainLogprobs(dst, plan, 0, n, j.top)
+		l := lists{s: s, k: j.top}
+		if j.echo != "" {
+			l.prompt(j.ids)
+		}
+		for i := range n {
+			l.step(plan, i)
+		}
+		return l.append(dst)
 	}
 	dst = append(dst, `{"content":[`...)
 	first := true

@@ -92,6 +92,7 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", s.chat)
 	mux.HandleFunc("POST /v1/completions", s.completion)
+	mux.HandleFunc("POST /generate", s.generate)
 	mux.HandleFunc("POST /tokenize", s.tokenize)
 	mux.HandleFunc("POST /v1/tokenize", s.tokenize)
 	mux.HandleFunc("POST /detokenize", s.detokenize)

@@ -18,10 +18,14 @@ type events struct {
 	text []byte
 	// made and reasoned are the tokens so far, for running usage.
 	made, reasoned int
+	// choice is the one that the chunk belongs to, and shown how many characters
+	// each has shown.
+	choice int
+	shown  []int
 }
 
 func newEvents(s *Server, j *job) *events {
-	e := &events{s: s, j: j}
+	e := &events{s: s, j: j, shown: make([]int, len(j.plans))}
 	e.head = append(e.head, "data: {"...)
 	e.head = appendHead(e.head, j, "text_completion", "chat.completion.chunk")
 	return e
@@ -46,6 +50,7 @@ func appendHead(dst []byte, j *job, plain, chat string) []byte {
 
 // open begins a chunk of one choice and leaves it inside its delta or text.
 func (e *events) open(choice int) {
+	e.choice = choice
 	e.buf = append(e.buf[:0], e.head...)
 	e.buf = append(e.buf, `,"choices":[{"index":`...)
 	e.buf = strconv.AppendInt(e.buf, int64(choice), 10)
@@ -67,6 +72,11 @@ func (e *events) close(plan *script.Plan, at int, finish string) []byte {
 	} else {
 		e.buf = append(e.buf, "null"...)
 	}
+	return e.shut(finish)
+}
+
+// shut ends a chunk behind its log-probabilities.
+func (e *events) shut(finish string) []byte {
 	e.buf = appendFinish(e.buf, finish)
 	e.buf = append(e.buf, "}]"...)
 	if e.j.common.StreamOptions.ContinuousUsage && !e.j.set.Usage.None {
@@ -102,6 +112,9 @@ func (e *events) step(choice, at int) []byte {
 	plan := &e.j.plans[choice]
 	st := plan.Steps[at]
 	e.made += int(st.Tokens)
+	if e.j.native != nil {
+		return e.nativeChunk(at+1, "")
+	}
 	e.open(choice)
 	e.text = plan.Append(e.text[:0], st)
 	switch {
@@ -132,11 +145,16 @@ func (e *events) step(choice, at int) []byte {
 			e.buf = append(e.buf, empty[at&1]...)
 		}
 	}
-	return e.close(plan, at, "")
+	line := e.close(plan, at, "")
+	e.shown[choice] += utf8.RuneCount(e.text)
+	return line
 }
 
 // finish is the last chunk of a choice; text is what an abort repeats.
 func (e *events) finish(choice int, reason, text string) []byte {
+	if e.j.native != nil {
+		return e.nativeChunk(e.steps(), reason)
+	}
 	e.open(choice)
 	switch {
 	case !e.j.chat:
@@ -194,16 +212,17 @@ func (e *events) logprobs(plan *script.Plan, at int) {
 		e.buf = append(e.buf, "]}"...)
 		return
 	}
-	e.buf = e.s.appendPlainLogprobs(e.buf, plan, at, at+1, e.j.top)
+	l := lists{s: e.s, k: e.j.top, offset: e.shown[e.choice]}
+	l.step(plan, at)
+	e.buf = l.append(e.buf)
 }
 
 // appendEntry writes the entry of a token in the form of chat answers.
 func (s *Server) appendEntry(dst []byte, plan *script.Plan, at, k int) []byte {
 	st := plan.Steps[at]
-	chosen, top := s.words.Top(plan.Seed, at, st, k)
-	dst = appendCandidate(append(dst, '{'), script.Candidate{ID: st.ID, LogProb: chosen})
+	dst = appendCandidate(append(dst, '{'), script.Candidate{ID: st.ID, LogProb: s.words.LogProb(st.Before, st.ID)})
 	dst = append(dst, `,"top_logprobs":[`...)
-	for i, c := range top {
+	for i, c := range s.words.Likely(st.Before, k) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
@@ -217,7 +236,7 @@ func appendCandidate(dst []byte, c script.Candidate) []byte {
 	dst = append(dst, `"token":`...)
 	dst = appendString(dst, text)
 	dst = append(dst, `,"logprob":`...)
-	dst = strconv.AppendFloat(dst, c.LogProb, 'f', 6, 64)
+	dst = appendLogprob(dst, c.LogProb)
 	dst = append(dst, `,"bytes":[`...)
 	for i, b := range text {
 		if i > 0 {
@@ -226,48 +245,6 @@ func appendCandidate(dst []byte, c script.Candidate) []byte {
 		dst = strconv.AppendInt(dst, int64(b), 10)
 	}
 	return append(dst, ']')
-}
-
-// appendPlainLogprobs writes the entries of steps from..to in the form of plain
-// completions: parallel lists.
-func (s *Server) appendPlainLogprobs(dst []byte, plan *script.Plan, from, to, k int) []byte {
-	var tokens, values, tops, offsets, text []byte
-	offset := 0
-	for i := range to {
-		st := plan.Steps[i]
-		text = plan.Append(text[:0], st)
-		if i >= from && scored(st) {
-			if len(tokens) > 0 {
-				tokens, values = append(tokens, ','), append(values, ',')
-				tops, offsets = append(tops, ','), append(offsets, ',')
-			}
-			chosen, top := s.words.Top(plan.Seed, i, st, k)
-			whole, _ := tokenizer.Append(nil, st.ID)
-			tokens = appendString(tokens, whole)
-			values = strconv.AppendFloat(values, chosen, 'f', 6, 64)
-			offsets = strconv.AppendInt(offsets, int64(offset), 10)
-			tops = appendTop(tops, top)
-		}
-		offset += utf8.RuneCount(text)
-	}
-	dst = append(append(dst, `{"tokens":[`...), tokens...)
-	dst = append(append(dst, `],"token_logprobs":[`...), values...)
-	dst = append(append(dst, `],"top_logprobs":[`...), tops...)
-	dst = append(append(dst, `],"text_offset":[`...), offsets...)
-	return append(dst, "]}"...)
-}
-
-func appendTop(dst []byte, top []script.Candidate) []byte {
-	dst = append(dst, '{')
-	for i, c := range top {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		text, _ := tokenizer.Append(nil, c.ID)
-		dst = append(appendString(dst, text), ':')
-		dst = strconv.AppendFloat(dst, c.LogProb, 'f', 6, 64)
-	}
-	return append(dst, '}')
 }
 
 // appendUsage writes the counts, or those that a directive wants instead. Given

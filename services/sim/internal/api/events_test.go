@@ -31,7 +31,7 @@ func TestAppendString(t *testing.T) {
 
 // BenchmarkEvent is the cost of one token before it reaches the socket.
 func BenchmarkEvent(b *testing.B) {
-	s := New(Options{Models: []Model{{"m", 1 << 20}}, Slots: 1, Log: slog.New(slog.DiscardHandler)})
+	s := New(Options{Models: []Model{{ID: "m", Window: 1 << 20}}, Slots: 1, Log: slog.New(slog.DiscardHandler)})
 	j := &job{id: "chatcmpl-0123456789abcdef0123456789abcdef", chat: true, model: s.opt.Models[0], common: &wire.Common{}}
 	j.plans = []script.Plan{s.words.Plan(script.Ask{TokensMax: 100, Natural: 64, Settings: script.Usual()})}
 	e := newEvents(s, j)

@@ -29,7 +29,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	if req.MaxCompletionTokens != nil {
 		req.MaxTokens = req.MaxCompletionTokens
 	}
-	j := &job{chat: true, common: &req.Common, user: lastUser(req.Messages)}
+	j := &job{chat: true, common: &req.Common, user: lastUser(req.Messages), promptTop: -1}
 	j.logprobs, j.top = req.Logprobs, req.TopLogprobs
 	s.run(w, r, j, func(j *job) ([]tokenizer.ID, script.Ask, *wire.Failure) {
 		s.keep(j, body)
@@ -42,7 +42,7 @@ func (s *Server) completion(w http.ResponseWriter, r *http.Request) {
 	body, f := s.read(w, r, &req)
 	var ids []tokenizer.ID
 	if f == nil {
-		ids, f = completionPrompt(&req)
+		ids, f = s.completionPrompt(&req)
 	}
 	if f != nil {
 		s.register.Refused()
@@ -53,39 +53,58 @@ func (s *Server) completion(w http.ResponseWriter, r *http.Request) {
 		usual := completionTokens
 		req.MaxTokens = &usual
 	}
-	j := &job{common: &req.Common, user: req.Prompt.Text}
+	j := &job{common: &req.Common, user: req.Prompt.Text, promptTop: -1}
 	if req.Logprobs != nil {
 		j.logprobs, j.top = true, *req.Logprobs
+	}
+	if req.PromptLogprobs != nil {
+		j.promptTop = *req.PromptLogprobs
+	}
+	if req.Echo {
+		j.echo = req.Prompt.Text
 	}
 	s.run(w, r, j, func(j *job) ([]tokenizer.ID, script.Ask, *wire.Failure) {
 		s.keep(j, body)
 		if ids == nil {
 			ids = tokenizer.Encode(nil, req.Prompt.Text)
 		}
+		if req.Echo && j.logprobs || j.promptTop >= 0 {
+			j.scoreFrom = 0
+		}
 		return ids, script.Ask{}, nil
 	})
 }
 
-// completionPrompt reads a prompt of ids and gives it the text that marks are
-// looked for in. A prompt of text is tokenised later, once it has a slot.
-func completionPrompt(req *wire.Completion) ([]tokenizer.ID, *wire.Failure) {
+// completionPrompt reads the prompt of a plain completion, and what is to be
+// scored of it.
+func (s *Server) completionPrompt(req *wire.Completion) ([]tokenizer.ID, *wire.Failure) {
+	if k := req.PromptLogprobs; k != nil && (*k < 0 || *k > s.opt.TopLogprobsMax) {
+		return nil, wire.Wrong("prompt_logprobs", "prompt_logprobs is from 0 to %d, not %d", s.opt.TopLogprobsMax, *k)
+	}
+	if req.PromptLogprobs != nil && req.Stream {
+		return nil, wire.Wrong("prompt_logprobs", "prompt_logprobs are not available when stream is true")
+	}
+	return readPrompt(&req.Prompt)
+}
+
+// readPrompt reads a prompt of ids and gives it the text that marks are looked
+// for in. A prompt of text is tokenised later, once it has a slot.
+func readPrompt(p *wire.Prompt) ([]tokenizer.ID, *wire.Failure) {
 	switch {
-	case !req.Prompt.Given:
+	case !p.Given:
 		return nil, wire.Wrong("prompt", "prompt is missing")
-	case req.Echo:
-		return nil, wire.Wrong("echo", "the simulator does not score prompts")
-	case !req.Prompt.IsIDs:
+	case !p.IsIDs:
 		return nil, nil
 	}
-	ids := make([]tokenizer.ID, len(req.Prompt.IDs))
-	for i, id := range req.Prompt.IDs {
+	ids := make([]tokenizer.ID, len(p.IDs))
+	for i, id := range p.IDs {
 		ids[i] = tokenizer.ID(id)
 	}
 	text, bad := tokenizer.Decode(ids)
 	if bad >= 0 {
 		return nil, wire.Wrong("prompt", "token id %d at position %d is out of the vocabulary", ids[bad], bad)
 	}
-	req.Prompt.Text = text
+	p.Text = text
 	return ids, nil
 }
 

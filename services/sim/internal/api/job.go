@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -28,8 +29,20 @@ type job struct {
 	set     script.Settings
 	user    string // the last user text without marks
 
-	logprobs  bool
-	top       int
+	logprobs bool
+	top      int
+	// echo is the prompt's text when the answer begins with it.
+	echo string
+	// promptTop asks for log-probabilities of the prompt with so many likely tokens
+	// at each place, -1 for none.
+	promptTop int
+	// native is the request on SGLang's own route, nil on the others.
+	native *wire.Generate
+	// scoreFrom is the first token of the prompt whose log-probability is asked
+	// for. What is scored cannot come from a cache.
+	scoreFrom int
+
+	ids       []tokenizer.ID
 	prompt    int
 	cached    int
 	cacheOn   bool
@@ -38,6 +51,9 @@ type job struct {
 	pacer     *pace.Pacer
 	end       func(register.Work)
 }
+
+// scoreNone is behind every prompt.
+const scoreNone = math.MaxInt
 
 // prepare turns a request into a prompt and what to answer to it.
 type prepare func(*job) ([]tokenizer.ID, script.Ask, *wire.Failure)
@@ -131,6 +147,7 @@ func startFailure(err error) *wire.Failure {
 // plan tokenises the prompt, holds it against the window and the cache, and
 // writes the answer's plan.
 func (s *Server) plan(j *job, prep prepare) *wire.Failure {
+	j.scoreFrom = scoreNone
 	ids, ask, f := prep(j)
 	if f != nil {
 		return f
@@ -145,8 +162,9 @@ func (s *Server) plan(j *job, prep prepare) *wire.Failure {
 		salt = (salt ^ uint64(b)) * 0x100000001b3
 	}
 	blocks, sum := cache.Chain(ids)
-	j.prompt, j.cacheOn = len(ids), s.opt.CacheBlocks > 0
-	j.cached = s.cache.Take(salt, blocks) * cache.BlockTokens
+	j.ids, j.prompt, j.cacheOn = ids, len(ids), s.opt.CacheBlocks > 0
+	j.cached = min(s.cache.Take(salt, blocks)*cache.BlockTokens, j.scoreFrom)
+	ask.After = script.Read(ids)
 	if j.common.Seed != nil {
 		sum += uint64(*j.common.Seed) * 0x9e3779b97f4a7c15
 	}

@@ -75,6 +75,13 @@ func (st *stream) run(ctx context.Context) error {
 			}
 		}
 	}
+	if st.j.echo != "" {
+		for c := range st.j.plans {
+			if err := st.w.write(st.e.echo(c)); err != nil {
+				return err
+			}
+		}
+	}
 	for i := range st.j.longest() {
 		if err := st.j.pacer.Token(ctx, i); err != nil {
 			return err

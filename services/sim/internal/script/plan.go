@@ -39,8 +39,8 @@ type Step struct {
 	// Hidden is how many bytes at the end are not shown, because a stop string
 	// begins there.
 	Hidden uint8
-	// Forced says that the script chose the token, not the draw.
-	Forced bool
+	// Before is the state of the text that the token follows.
+	Before State
 }
 
 // ToolCall is one call of a plan.
@@ -48,16 +48,18 @@ type ToolCall struct{ ID, Name, Args string }
 
 // Plan is a whole answer.
 type Plan struct {
-	Seed   uint64
 	Steps  []Step
 	Calls  []ToolCall
 	Finish string
 	filler string
+	state  State
 }
 
 // Ask is all that an answer depends on.
 type Ask struct {
 	Seed uint64
+	// After is the state behind the prompt.
+	After State
 	// TokensMax cuts the answer; TokensMin and Natural set its own length.
 	TokensMax, TokensMin, Natural int
 	// IgnoreEOS makes the answer as long as TokensMax, within CountMax.
@@ -82,9 +84,9 @@ type Ask struct {
 
 // Plan writes the answer to an Ask.
 func (v *Vocabulary) Plan(a Ask) Plan {
-	p := Plan{Seed: a.Seed, Finish: "stop"}
-	for i := range min(a.Think, a.TokensMax+1) {
-		p.Steps = append(p.Steps, v.sampled(a.Seed, len(p.Steps), i, Reasoning))
+	p := Plan{Finish: "stop", state: a.After}
+	for range min(a.Think, a.TokensMax+1) {
+		p.add(Step{ID: v.draw(p.state, a.Seed), Tokens: 1, Kind: Reasoning})
 	}
 	if a.CallTools > 0 {
 		v.calls(&p, a)
@@ -101,7 +103,7 @@ func (v *Vocabulary) text(p *Plan, a Ask) {
 	set := a.Settings
 	if set.Big > 0 {
 		p.filler = strings.Repeat("x", set.Big)
-		p.Steps = append(p.Steps, Step{Kind: Filler, Tokens: 1, Forced: true})
+		p.add(Step{Kind: Filler, Tokens: 1})
 		return
 	}
 	length := max(a.Natural, a.TokensMin-len(p.Steps))
@@ -130,33 +132,18 @@ func (v *Vocabulary) text(p *Plan, a Ask) {
 	p.force(fixed, Text, 0, length)
 	for i := 0; len(p.Steps)-before < length; i++ {
 		if set.Unicode {
-			p.Steps = append(p.Steps, wide(a.Seed, i))
+			p.add(wide(a.Seed, i))
 			continue
 		}
-		p.Steps = append(p.Steps, v.sampled(a.Seed, len(p.Steps), i, Text))
+		p.add(Step{ID: v.draw(p.state, a.Seed), Tokens: 1, Kind: Text})
 	}
 }
 
-// sampled is the step of a running text: word after word, with sentences of
-// about a dozen.
-func (v *Vocabulary) sampled(seed uint64, position, index int, kind Kind) Step {
-	const sentence = 13
-	step := Step{Tokens: 1, Kind: kind, Forced: true}
-	switch index % sentence {
-	case sentence - 1:
-		step.ID = v.stop
-	case sentence / 2:
-		step.ID = v.comma
-	case 0:
-		if index > 0 {
-			step.ID = v.openers[split(seed, uint64(position))%uint64(len(v.openers))]
-			return step
-		}
-		fallthrough
-	default:
-		step.ID, step.Forced = v.draw(seed, position), false
-	}
-	return step
+// add appends a step behind the ones before.
+func (p *Plan) add(s Step) {
+	s.Before = p.state
+	p.state = p.state.After(s.ID)
+	p.Steps = append(p.Steps, s)
 }
 
 // wide is a token outside ASCII, of two, three or four bytes.
@@ -164,7 +151,7 @@ func wide(seed uint64, index int) Step {
 	const runes = "éüñøжд北京東語言漢字あ한국€🙂🎉🚀🌍𝄞"
 	list := []rune(runes)
 	r := list[split(seed, uint64(index))%uint64(len(list))]
-	return Step{ID: tokenizer.Encode(nil, string(r))[0], Tokens: 1, Kind: Text, Forced: true}
+	return Step{ID: tokenizer.Encode(nil, string(r))[0], Tokens: 1, Kind: Text}
 }
 
 // force adds at most limit tokens of a given text.
@@ -174,7 +161,7 @@ func (p *Plan) force(text string, kind Kind, call, limit int) {
 			return
 		}
 		limit--
-		p.Steps = append(p.Steps, Step{ID: id, Tokens: 1, Kind: kind, Call: int16(call), Forced: true})
+		p.add(Step{ID: id, Tokens: 1, Kind: kind, Call: int16(call)})
 	}
 }
 
@@ -209,16 +196,18 @@ func (v *Vocabulary) calls(p *Plan, a Ask) {
 			call.Args = ""
 		}
 		p.Calls = append(p.Calls, call)
-		name := Step{ID: tokenizer.Call, Kind: CallName, Call: int16(i), Forced: true}
-		name.Tokens = 1 + int32(tokenizer.Count(call.Name))
-		p.Steps = append(p.Steps, name)
+		name := tokenizer.Encode(nil, call.Name)
+		p.add(Step{ID: tokenizer.Call, Kind: CallName, Call: int16(i), Tokens: 1 + int32(len(name))})
+		for _, id := range name {
+			p.state = p.state.After(id)
+		}
 		if set.Big > 0 {
-			p.Steps = append(p.Steps, Step{ID: tokenizer.Call, Kind: CallAll, Call: int16(i), Tokens: 1, Forced: true})
+			p.add(Step{ID: tokenizer.Call, Kind: CallAll, Call: int16(i), Tokens: 1})
 			continue
 		}
 		p.force(call.Args, CallArgs, i, CountMax)
 		if set.RepeatArgs {
-			p.Steps = append(p.Steps, Step{ID: tokenizer.Call, Kind: CallAll, Call: int16(i), Forced: true})
+			p.add(Step{ID: tokenizer.Call, Kind: CallAll, Call: int16(i)})
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package script_test
 
 import (
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -136,33 +135,6 @@ func TestPlan(t *testing.T) {
 			if made < most || len(p.Steps) < len(whole.Steps) {
 				require.Equal(t, "length", p.Finish)
 			}
-		}
-	})
-}
-
-func TestTop(t *testing.T) {
-	t.Parallel()
-	v := script.NewVocabulary()
-	p := v.Plan(ask())
-	t.Run("the probabilities of a position sum to one", func(t *testing.T) {
-		t.Parallel()
-		for i, s := range p.Steps {
-			chosen, top := v.Top(p.Seed, i, s, v.Size()+1)
-			sum, found := 0.0, false
-			for r, c := range top {
-				sum += math.Exp(c.LogProb)
-				found = found || c.ID == s.ID && c.LogProb == chosen
-				require.True(t, r == 0 || c.LogProb <= top[r-1].LogProb)
-			}
-			require.InDelta(t, 1, sum, 1e-9)
-			require.True(t, found, "the chosen token is in the distribution")
-		}
-	})
-	t.Run("it gives as many as asked", func(t *testing.T) {
-		t.Parallel()
-		for _, k := range []int{0, 1, 30} {
-			_, top := v.Top(p.Seed, 9, p.Steps[9], k)
-			require.Len(t, top, k)
 		}
 	})
 }

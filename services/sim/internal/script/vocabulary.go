@@ -2,7 +2,6 @@ package script
 
 import (
 	"math"
-	"sort"
 	"strings"
 
 	"github.com/engy-ai/engy/services/sim/internal/tokenizer"
@@ -29,26 +28,17 @@ const openers = " The One Our All Any It We No"
 // zipf is the exponent of the rank distribution, near that of English text.
 const zipf = 1.2
 
-// forced is the share of probability that a token gets which the script, not
-// the draw, put there. The rest is spread over the vocabulary.
-const forced = 0.99
-
-// Vocabulary is the simulator's model of language: a fixed set of words, at
-// every position in another order, drawn by rank. It does not change after New
-// and may be shared.
+// Vocabulary is the simulator's model of language: a fixed set of words, after
+// every text in another order, drawn by rank. It does not change after New and
+// may be shared.
 type Vocabulary struct {
 	ids     []tokenizer.ID
 	openers []tokenizer.ID
-	prob    []float64 // by rank, sums to one
-	below   []float64 // running sum of prob
+	index   map[tokenizer.ID]int // of words
+	prob    []float64            // by rank, sums to one
+	below   []float64            // running sum of prob
 	stop    tokenizer.ID
 	comma   tokenizer.ID
-}
-
-// Candidate is one possible token at a position.
-type Candidate struct {
-	ID      tokenizer.ID
-	LogProb float64
 }
 
 // NewVocabulary prepares the tables.
@@ -61,11 +51,13 @@ func NewVocabulary() *Vocabulary {
 		ids:   make([]tokenizer.ID, len(list)),
 		prob:  make([]float64, len(list)),
 		below: make([]float64, len(list)),
+		index: make(map[tokenizer.ID]int, len(list)),
 		stop:  tokenizer.Encode(nil, ".")[0],
 		comma: tokenizer.Encode(nil, ",")[0],
 	}
 	for i, w := range list {
 		v.ids[i] = tokenizer.Encode(nil, " "+w)[0]
+		v.index[v.ids[i]] = i
 	}
 	v.openers = tokenizer.Encode(nil, openers)
 	total := 0.0
@@ -90,60 +82,6 @@ func prime(n int) bool {
 	}
 	return n > 1
 }
-
-// draw samples the word of a position. The same seed and position draw the
-// same word.
-func (v *Vocabulary) draw(seed uint64, position int) tokenizer.ID {
-	u := unit(split(seed, uint64(position)*2+1))
-	rank := sort.SearchFloat64s(v.below, u)
-	return v.at(seed, position, min(rank, len(v.ids)-1))
-}
-
-// at gives the word of a rank at a position.
-func (v *Vocabulary) at(seed uint64, position, rank int) tokenizer.ID {
-	h := split(seed, uint64(position)*2)
-	n := uint64(len(v.ids))
-	stride := 1 + (h>>32)%(n-1)
-	return v.ids[((h&0xffff_ffff)+stride*uint64(rank))%n]
-}
-
-// Top lists the k most likely tokens of a position, most likely first, and the
-// log probability of the one that was chosen. Over the whole vocabulary the
-// probabilities sum to one.
-func (v *Vocabulary) Top(seed uint64, position int, s Step, k int) (chosen float64, top []Candidate) {
-	share := 1.0
-	top = make([]Candidate, 0, k)
-	if s.Forced {
-		share = 1 - forced
-		own := forced
-		for r := range v.ids {
-			if v.at(seed, position, r) == s.ID {
-				own += share * v.prob[r]
-			}
-		}
-		chosen = math.Log(own)
-		if k > 0 {
-			top = append(top, Candidate{s.ID, chosen})
-		}
-	}
-	for r := range v.ids {
-		id := v.at(seed, position, r)
-		if s.Forced && id == s.ID {
-			continue
-		}
-		p := math.Log(share * v.prob[r])
-		if id == s.ID {
-			chosen = p
-		}
-		if len(top) < k {
-			top = append(top, Candidate{id, p})
-		}
-	}
-	return chosen, top
-}
-
-// Size is the number of words.
-func (v *Vocabulary) Size() int { return len(v.ids) }
 
 // split is one step of splitmix64: a good hash of a seed and a position, so
 // that any position can be drawn without the ones before it.

@@ -57,6 +57,33 @@ type Completion struct {
 	Prompt   Prompt `json:"prompt"`
 	Echo     bool   `json:"echo"`
 	Logprobs *int   `json:"logprobs"`
+	// PromptLogprobs is vLLM's.
+	PromptLogprobs *int `json:"prompt_logprobs"`
+}
+
+// Generate is the body of a call on SGLang's own route.
+type Generate struct {
+	// Model is not SGLang's, which serves one.
+	Model       string   `json:"model"`
+	Text        *string  `json:"text"`
+	InputIDs    []uint32 `json:"input_ids"`
+	Params      Sampling `json:"sampling_params"`
+	Stream      bool     `json:"stream"`
+	RID         string   `json:"rid"`
+	Logprobs    bool     `json:"return_logprob"`
+	From        *int     `json:"logprob_start_len"`
+	TopLogprobs int      `json:"top_logprobs_num"`
+	Texts       bool     `json:"return_text_in_logprobs"`
+}
+
+// Sampling is what SGLang's own route reads of how an answer is made.
+type Sampling struct {
+	MaxNewTokens *int    `json:"max_new_tokens"`
+	MinNewTokens int     `json:"min_new_tokens"`
+	IgnoreEOS    bool    `json:"ignore_eos"`
+	N            *int    `json:"n"`
+	Seed         *int64  `json:"sampling_seed"`
+	Stop         Strings `json:"stop"`
 }
 
 // Tokenize is the body of a tokenize call: a prompt, or messages.
