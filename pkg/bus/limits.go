@@ -15,6 +15,11 @@ const (
 	// FrameBytesMax is where a message of frames is closed and the next begun.
 	FrameBytesMax = 256 << 10
 
+	// PromptBytesMax bounds a prompt that a worker is to count.
+	PromptBytesMax = 256 << 10
+	// countsMax bounds the prompts that a worker counts at once.
+	countsMax = 4
+
 	chunksAhead = 4
 	// RenewalJobsMax bounds the jobs of one renewal, which must fit a message.
 	RenewalJobsMax = 5_000

@@ -122,6 +122,7 @@ const (
 	alivePrefix   = "alive.v1"
 	cancelPrefix  = "cancel.v1"
 	probePrefix   = "probe.v1"
+	tokensPrefix  = "tokens.v1"
 	holdsSubject  = "holds.v1"
 	renewals      = "renewals.v1"
 

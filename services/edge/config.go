@@ -44,11 +44,14 @@ func (c Config) Validate() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"EDGE_DEADLINE": c.Deadline, "EDGE_HOLD_LEASE": c.HoldLease,
-		"EDGE_RETAIN_FOR": c.Retain.For, "EDGE_KEEP_ALIVE": c.KeepAlive, "EDGE_CLAIM_WAIT": c.ClaimWait, "EDGE_GRACE": c.Grace,
+		"EDGE_KEEP_ALIVE": c.KeepAlive, "EDGE_CLAIM_WAIT": c.ClaimWait, "EDGE_GRACE": c.Grace,
 	} {
 		if d <= 0 {
 			problems = append(problems, fault.New(fault.Invalid, name+" must be positive"))
 		}
+	}
+	if c.Retain.URL != "" && c.Retain.For <= 0 {
+		problems = append(problems, fault.New(fault.Invalid, "EDGE_RETAIN_FOR must be positive"))
 	}
 	if c.KeepAlive > 15*time.Second {
 		problems = append(problems, fault.New(fault.Invalid, "EDGE_KEEP_ALIVE must be at most 15s"))

@@ -51,6 +51,8 @@ type edge struct {
 	desk      *offer.Desk
 	admission admit.Config
 	counts    count.Estimator
+	// asking has a place for each prompt that a worker counts now.
+	asking chan struct{}
 	keeper *keeper // nil keeps nothing
 	// exchanges counts the work that outlives a handler.
 	exchanges sync.WaitGroup
@@ -63,7 +65,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	e := &edge{cfg: cfg, bus: d.Bus, log: d.Log, catalog: d.Catalog, rates: d.Rates, keys: auth.New(), fleet: fleet.New(time.Now)}
+	e := &edge{cfg: cfg, bus: d.Bus, log: d.Log, catalog: d.Catalog, rates: d.Rates, keys: auth.New(), fleet: fleet.New(time.Now), asking: make(chan struct{}, CountsMax)}
 	e.desk = offer.New(bus.NewID(), d.Bus, offer.Config{
 		ClaimWait: cfg.ClaimWait, Again: OfferAgain, Quiet: WorkerQuiet, ProbeWait: ProbeWait, Forgotten: AttemptForgotten,
 		Attempts: AttemptsMax, QueueBytes: ClientQueueBytes, AnswerBytes: AnswerBytesMax,
@@ -224,14 +226,39 @@ func (e *edge) model(spelling string) (openai.Model, bool) {
 	return openai.Model{}, false
 }
 
-// count estimates the tokens of a prompt. The model must be one that is priced;
+// count tells how many tokens a prompt has. The model must be one that is priced;
 // nobody has to serve it now.
-func (e *edge) count(req *llm.Request) (int64, error) {
+func (e *edge) count(ctx context.Context, req *llm.Request) (int64, error) {
 	m, ok := e.catalog.Find(admit.BareModel(req.Spelling))
 	if _, priced := e.rates.Of(m.ID); !ok || !priced || m.Kind != catalog.Text {
 		return 0, fault.New(fault.NotFound, "no such model")
 	}
-	return e.counts.Tokens(m.ID, count.Measure(req)), nil
+	return e.counts.Count(ctx, m.ID, req, e.exact), nil
+}
+
+// exact has a worker count a prompt: one that may see it, and that counts for
+// nobody else of this edge just now.
+func (e *edge) exact(ctx context.Context, model string, req *llm.Request) (int64, error) {
+	pol := req.Policy
+	worker, ok := e.fleet.Tokenizer(fleet.Need{
+		Model: model, Class: bus.ClassOf(pol.ZDR, pol.Proof), Allowed: admit.Allowed(pol),
+	}, e.cfg.Region)
+	if chars, _ := req.Chars(); !ok || chars > bus.PromptBytesMax {
+		return 0, fault.New(fault.NoWorker, "nobody counts this prompt")
+	}
+	select {
+	case e.asking <- struct{}{}:
+		defer func() { <-e.asking }()
+	default:
+		return 0, fault.New(fault.Busy, "too many prompts are being counted")
+	}
+	prompt := *req
+	prompt.Model = model
+	raw, err := bus.Marshal(&prompt)
+	if err != nil {
+		return 0, err
+	}
+	return e.bus.CountTokens(ctx, worker, raw)
 }
 
 // ordered lists modalities in the catalogue's order.

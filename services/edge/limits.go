@@ -39,6 +39,9 @@ const (
 	// attempt: longer than a large body travels.
 	AttemptForgotten = 10 * time.Second
 
+	// CountsMax bounds the prompts that workers count for this edge at once.
+	CountsMax = 4
+
 	// RetainBytesMax bounds the records being written, RetainWait one of them, and
 	// RetainEvery is how often old ones are looked for.
 	RetainBytesMax = 256 << 20

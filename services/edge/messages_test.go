@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -99,6 +100,43 @@ func TestCountsFollowWhatEnginesCount(t *testing.T) {
 	resp = w.message("/v1/messages", key, strings.Replace(body, "glm-5.2", "claude-sonnet-5", 1))
 	require.Equal(t, 404, resp.StatusCode)
 	require.Contains(t, w.text(resp), `{"type":"error","error":{"type":"not_found_error","message":"model 'claude-sonnet-5' not found"}`)
+}
+
+func TestAWorkersTokenizerCountsWhatItMaySee(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	asked := make(chan llm.Request, 100)
+	w.run(func(ctx context.Context) error {
+		return w.bus.ServeTokens(ctx, "counter", func(_ context.Context, prompt []byte) (int64, error) {
+			var req llm.Request
+			err := bus.Unmarshal(prompt, &req)
+			asked <- req
+			return 33, err
+		})
+	})
+	require.NoError(t, w.bus.Beat(t.Context(), bus.Heartbeat{
+		Worker: "counter", Name: "counter", Model: "kimi-k3", Region: "eu", Classes: []bus.Class{bus.Open}, Slots: 1,
+		Modalities: []string{"text"}, Features: []string{"tokenize"}, Time: time.Now(),
+	}))
+	body := func(content, more string) string {
+		return `{"model":"engy/kimi-k3","messages":[{"role":"user","content":` + content + `}]` + more + `}`
+	}
+	require.Eventually(t, func() bool { return w.counted(body(`"hello"`, ``)) == 33 }, patience, 5*time.Millisecond)
+	req := <-asked
+	require.Equal(t, "kimi-k3", req.Model)
+	require.Len(t, req.Items, 1)
+	for name, other := range map[string]string{
+		"another region":    body(`"hello"`, `,"provider":{"region_only":["us"]}`),
+		"certified workers": body(`"hello"`, `,"provider":{"zdr":true}`),
+		"an image":          body(`[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgo="}}]`, ``),
+		"a prompt too long": body(`"`+strings.Repeat("x", bus.PromptBytesMax+1)+`"`, ``),
+	} {
+		for len(asked) > 0 {
+			<-asked
+		}
+		require.NotEqual(t, int64(33), w.counted(other), name)
+		require.Empty(t, asked, name)
+	}
 }
 
 func TestAnOriginIsCheckedAtTheStart(t *testing.T) {

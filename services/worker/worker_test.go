@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -49,6 +50,15 @@ func newEngine(t *testing.T) *engine {
 		if e.down.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
+	})
+	mux.HandleFunc("POST /tokenize", func(w http.ResponseWriter, r *http.Request) {
+		// Only who has read the request hears that the client is gone.
+		_, _ = io.Copy(io.Discard, r.Body)
+		if e.down.Load() {
+			<-r.Context().Done()
+			return
+		}
+		_, _ = w.Write([]byte(`{"count":11}`))
 	})
 	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
 		e.calls.Add(1)

@@ -188,15 +188,20 @@ func (c Config) place(a *Admission, live Live) (string, error) {
 			}
 		}
 	}
-	a.Allowed = func(region string) bool {
-		return (len(pol.RegionOnly) == 0 || slices.Contains(pol.RegionOnly, region)) &&
-			!slices.Contains(pol.RegionExclude, region)
-	}
+	a.Allowed = Allowed(pol)
 	region, ok := live.Place(bus.ClassOf(pol.ZDR, pol.Proof), a.Media, a.Allowed)
 	if !ok {
 		return "", fault.New(fault.NoWorker, "no worker of model '"+a.Model.ID+"' meets the provider requirements")
 	}
 	return region, nil
+}
+
+// Allowed tells which regions a policy allows.
+func Allowed(pol llm.Policy) func(region string) bool {
+	return func(region string) bool {
+		return (len(pol.RegionOnly) == 0 || slices.Contains(pol.RegionOnly, region)) &&
+			!slices.Contains(pol.RegionExclude, region)
+	}
 }
 
 // window checks the prompt against the model's window and settles the output

@@ -216,6 +216,25 @@ func (f *Fleet) Other(n Need, except func(worker string) bool) (worker, region s
 	return worker, region, ok
 }
 
+// Tokenizer names a live worker that meets the need and can count prompts, at
+// home if there is one, the idlest first.
+func (f *Fleet) Tokenizer(n Need, home string) (worker string, ok bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	var best *member
+	for id, m := range f.models[n.Model] {
+		if !n.met(m) || !slices.Contains(m.Features, "tokenize") || f.now().Sub(m.seen) > bus.HeartbeatLife {
+			continue
+		}
+		free := m.Slots - m.InFlight
+		if best == nil || m.Region == home && best.Region != home ||
+			(m.Region == home) == (best.Region == home) && (free > best.Slots-best.InFlight || free == best.Slots-best.InFlight && id < worker) {
+			worker, best = id, m
+		}
+	}
+	return worker, best != nil
+}
+
 // Free counts the free slots for a need.
 func (f *Fleet) Free(n Need) int {
 	f.mu.RLock()

@@ -116,3 +116,35 @@ func TestWorkersComeAndGo(t *testing.T) {
 	f.Prune()
 	require.False(t, f.Ended("w2"))
 }
+
+func TestATokenizerIsTheIdlestAtHome(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	f := fleet.New(func() time.Time { return now })
+	counts := func(h bus.Heartbeat) bus.Heartbeat {
+		h.Features = append(h.Features, "tokenize")
+		return h
+	}
+	f.Beat(beat("w0", "eu", 100, 0))
+	_, ok := f.Tokenizer(need(), "eu")
+	require.False(t, ok, "not every engine counts")
+	f.Beat(counts(beat("w1", "eu", 4, 4)))
+	f.Beat(counts(beat("w2", "us", 100, 0)))
+	f.Beat(counts(beat("w3", "us", 4, 1, bus.Open, bus.ZDR)))
+	for home, want := range map[string]string{"eu": "w1", "us": "w2", "cn": "w2"} {
+		got, ok := f.Tokenizer(need(), home)
+		require.True(t, ok)
+		require.Equal(t, want, got, home)
+	}
+	n := need()
+	n.Class = bus.ZDR
+	got, ok := f.Tokenizer(n, "eu")
+	require.True(t, ok)
+	require.Equal(t, "w3", got)
+	n.Allowed = func(region string) bool { return region == "eu" }
+	_, ok = f.Tokenizer(n, "eu")
+	require.False(t, ok)
+	now = now.Add(bus.HeartbeatLife + 1)
+	_, ok = f.Tokenizer(need(), "eu")
+	require.False(t, ok, "who is silent is not asked")
+}

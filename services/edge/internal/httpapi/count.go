@@ -59,7 +59,7 @@ func (s *Server) count(c *fiber.Ctx, cd codec.Codec, counter codec.Counter, rout
 	if err != nil {
 		return x.refuse(c, err)
 	}
-	tokens, err := s.deps.Count(req)
+	tokens, err := s.deps.Count(s.base, req)
 	if err != nil {
 		return x.refuse(c, err)
 	}

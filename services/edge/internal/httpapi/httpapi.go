@@ -87,7 +87,7 @@ type Deps struct {
 	Models func() []openai.Model
 	Model  func(spelling string) (openai.Model, bool)
 	// Count tells how many tokens the prompt of a request has.
-	Count func(*llm.Request) (int64, error)
+	Count func(context.Context, *llm.Request) (int64, error)
 	NewID func() string
 	// Healthy tells whether the server could serve.
 	Healthy func() bool

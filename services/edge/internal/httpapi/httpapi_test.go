@@ -99,7 +99,7 @@ func start(t *testing.T, o open) (addr string, stop func() error) {
 		Model: func(spelling string) (openai.Model, bool) {
 			return openai.Model{ID: "glm-5.2"}, strings.HasSuffix(spelling, "glm-5.2")
 		},
-		Count: func(r *llm.Request) (int64, error) {
+		Count: func(_ context.Context, r *llm.Request) (int64, error) {
 			if r.Model == "none" {
 				return 0, fault.New(fault.NotFound, "no such model")
 			}

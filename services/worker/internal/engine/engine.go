@@ -31,6 +31,10 @@ type Engine interface {
 	// counts as one token, and the prompt is what the engine's tokenizer says
 	// of it, or 0.
 	Generate(ctx context.Context, name string, req *llm.Request, sink llm.Sink) (llm.Usage, error)
+	// Count has the engine's tokenizer count the prompt of req. It runs nothing.
+	// An engine without a tokenizer gives an error, and 0 means that it did not
+	// tell.
+	Count(ctx context.Context, name string, req *llm.Request) (int64, error)
 	// Facts asks the engine now what it serves.
 	Facts(ctx context.Context) (Facts, error)
 	// Health is nil when the engine says that it can work.

@@ -29,7 +29,10 @@ const (
 	// bookedWait is how long a worker waits to hear that a job is booked: a slow
 	// client may still be reading the answer. An owner that dies meanwhile is
 	// noticed by aliveEvery.
-	bookedWait   = 5 * time.Minute
-	leaveWait    = 2 * time.Second
+	bookedWait = 5 * time.Minute
+	leaveWait  = 2 * time.Second
+	// countWait is how long an engine may take to count a prompt. Who asked takes
+	// an estimate by then.
+	countWait    = 50 * time.Millisecond
 	textBytesMax = 512 << 10
 )

@@ -10,7 +10,9 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/services/worker/internal/engine"
 )
 
@@ -104,6 +107,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer halt()
 	ready := make(chan struct{})
 	group.Go(func() error { return r.bus.Cancels(back, r.cfg.Worker, r.cancel, r.runs, func() { close(ready) }) })
+	group.Go(func() error { return r.bus.ServeTokens(back, r.cfg.Worker, r.count) })
 	group.Go(func() error { return r.every(back, aliveEvery, r.alive) })
 	group.Go(func() error { return r.every(back, bus.ProgressEvery, r.progress) })
 	group.Go(func() error {
@@ -227,6 +231,28 @@ func (r *Runner) beat(ctx context.Context) {
 			r.log.Warn("heartbeat not written", "model", m.ID, "error", err)
 		}
 	}
+}
+
+// count has the engine count a prompt, as a favour: no slot is taken.
+func (r *Runner) count(ctx context.Context, prompt []byte) (tokens int64, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.log.Error("panic", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+			err = fault.New(fault.Internal, "the worker failed")
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, countWait)
+	defer cancel()
+	var req llm.Request
+	if err := bus.Unmarshal(prompt, &req); err != nil {
+		return 0, err
+	}
+	for _, m := range r.cfg.Models {
+		if m.ID == req.Model {
+			return r.engine.Count(ctx, m.Name, &req)
+		}
+	}
+	return 0, fault.New(fault.Engine, "this worker does not serve the model")
 }
 
 // cancel stops an attempt that its owner does not want.

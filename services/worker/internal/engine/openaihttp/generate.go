@@ -210,14 +210,8 @@ func (x *exchange) count(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CountMax)
 	defer cancel()
-	body := quote(append(make([]byte, 0, size(x.req)), `{"model":`...), x.name)
-	body = x.quirks.messages(body, x.req)
-	body = append(x.quirks.tools(body, x.req), '}')
-	var page struct {
-		Count int64 `json:"count"`
-	}
-	if x.e.page(ctx, x.quirks.tokenize, body, &page) == nil {
-		a.usage.Prompt = max(0, page.Count)
+	if n, err := x.e.tokens(ctx, x.quirks, x.name, x.req); err == nil {
+		a.usage.Prompt = n
 	}
 }
 
