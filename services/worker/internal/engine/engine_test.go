@@ -37,7 +37,8 @@ func TestOpenFindsTheKind(t *testing.T) {
 	got, err := e.Facts(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, engine.Facts{Kind: "vllm", Models: []engine.Model{{
-		Name: "m", Window: 8192, Modalities: []string{"text"}, Features: []string{"tools", "logprobs", "tokenize"},
+		Name: "m", Window: 8192, Modalities: []string{"text"},
+		Features: []string{"tools", "logprobs", "tokenize", "completions", "token_ids", "score"},
 	}}}, got)
 	require.NoError(t, e.Health(t.Context()))
 }

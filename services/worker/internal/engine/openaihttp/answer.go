@@ -46,11 +46,17 @@ func (a *answer) take(p *piece) error {
 }
 
 func (a *answer) push(p *piece) error {
-	if p.text == "" && p.reasoning == "" && len(p.calls) == 0 && p.logprobs == nil {
+	if err := a.scored(p.scores, llm.Scores); err != nil {
+		return err
+	}
+	logprobs, more := p.logprobs, p.parts
+	if logprobs == nil && len(more) > 0 {
+		logprobs, more = more[0], more[1:]
+	}
+	if p.text == "" && p.reasoning == "" && len(p.calls) == 0 && logprobs == nil {
 		return nil
 	}
 	a.made++
-	logprobs := p.logprobs
 	if logprobs != nil {
 		// The bytes belong to the reader, which goes on.
 		logprobs = append([]byte(nil), logprobs...)
@@ -71,8 +77,21 @@ func (a *answer) push(p *piece) error {
 			return err
 		}
 	}
+	if err := a.scored(more, llm.Text); err != nil {
+		return err
+	}
 	for i := range p.calls {
 		if err := a.calls.take(&p.calls[i], a.sink); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scored pushes log-probabilities that have no text of their own.
+func (a *answer) scored(parts [][]byte, kind llm.Kind) error {
+	for _, part := range parts {
+		if err := a.sink(llm.Event{Kind: kind, Logprobs: part}); err != nil {
 			return err
 		}
 	}

@@ -18,9 +18,13 @@ var errShape = errors.New("chunk has an unexpected shape")
 type piece struct {
 	text, reasoning string
 	calls           []callPiece
-	// logprobs is the array of entries, nil when there are none.
+	// logprobs is the array of entries, nil when there are none; parts are those of
+	// a completion, which may be many.
 	logprobs []byte
-	finish   string
+	parts    [][]byte
+	// scores are arrays of entries for a span of the prompt.
+	scores [][]byte
+	finish string
 	// counted tells whether usage was given. With running set it came from the
 	// engine's timings, which real usage replaces.
 	counted, running bool
@@ -44,13 +48,13 @@ type wireChunk struct {
 }
 
 type wireChoice struct {
-	Index    int64      `json:"index"`
-	Delta    *wireDelta `json:"delta"`
-	Message  *wireDelta `json:"message"`
-	Logprobs *struct {
-		Content jsontext.Value `json:"content"`
-	} `json:"logprobs"`
-	Finish string `json:"finish_reason"`
+	Index   int64      `json:"index"`
+	Delta   *wireDelta `json:"delta"`
+	Message *wireDelta `json:"message"`
+	// Text is a completion's.
+	Text     *string    `json:"text"`
+	Logprobs *wireLists `json:"logprobs"`
+	Finish   string     `json:"finish_reason"`
 }
 
 type wireDelta struct {
@@ -129,6 +133,13 @@ func (p *piece) choice(c *wireChoice) error {
 		default:
 			return errShape
 		}
+		var err error
+		if p.parts, err = c.Logprobs.entries(); err != nil {
+			return err
+		}
+	}
+	if c.Text != nil {
+		p.text = *c.Text
 	}
 	d := c.Delta
 	if d == nil {
@@ -137,7 +148,9 @@ func (p *piece) choice(c *wireChoice) error {
 	if d == nil {
 		return nil
 	}
-	p.text = d.Content
+	if c.Text == nil {
+		p.text = d.Content
+	}
 	// Engines that renamed the member send both for a while.
 	p.reasoning = d.ReasoningContent
 	if p.reasoning == "" {

@@ -76,6 +76,20 @@ func conformance() map[string]llm.Response {
 			Finish: llm.ToolCalls, Usage: llm.Usage{Prompt: 50, Completion: 12},
 		}
 	}
+	raw := llm.Response{Text: " Paris. <think>", Finish: llm.Length, Usage: llm.Usage{Prompt: 5, Cached: 4, Completion: 5}}
+	rawReasoned := raw
+	rawReasoned.Usage.Reasoning = number(0)
+	echo := func(second string, reasoning *int64) llm.Response {
+		return llm.Response{
+			Text: "The sea is \uFFFD!", Finish: llm.Length, Usage: llm.Usage{Prompt: 3, Completion: 2, Reasoning: reasoning},
+			Logprobs: []json.RawMessage{
+				json.RawMessage(`[{"token":"The","logprob":null},{"token":" sea","logprob":-9.25,"top_logprobs":` + second + `},` +
+					`{"token":" is","logprob":-0.5,"top_logprobs":[{"token":" is","logprob":-0.5}]},` +
+					`{"token":" �","logprob":-0.125,"top_logprobs":[{"token":" �","logprob":-0.125}]}]`),
+				json.RawMessage(`[{"token":"!","logprob":-2.0,"top_logprobs":[{"token":"!","logprob":-2.0}]}]`),
+			},
+		}
+	}
 	sglangCalls := called([2]string{"call_a1", "call_a2"}, [2]string{`{"city": "X"}`, "   "})
 	sglangCalls.Usage.Reasoning = number(0)
 	return map[string]llm.Response{
@@ -107,6 +121,25 @@ func conformance() map[string]llm.Response {
 		"ollama-tools": called([2]string{"call_o1", "call_o2"}, [2]string{`{"city":"X"}`, "{}"}),
 		"simulator":    thought,
 		"openai":       with(func(r *llm.Response) { r.Usage = llm.Usage{Prompt: 9, Completion: 5} }),
+		"vllm-raw":     raw, "sglang-raw": rawReasoned,
+		"llamacpp-raw": func() llm.Response {
+			r := raw
+			r.Logprobs = []json.RawMessage{json.RawMessage(
+				`[{"id":3974,"token":" Par","bytes":[32,80,97,114],"logprob":-0.25,"top_logprobs":[{"id":3974,"token":" Par","bytes":[32,80,97,114],"logprob":-0.25}]}]`,
+			)}
+			return r
+		}(),
+		"vllm-echo":   echo(`[{"token":" sea","logprob":-9.25},{"token":" first","logprob":-1.5}]`, nil),
+		"sglang-echo": echo(`[{"token":" first","logprob":-1.5},{"token":" one","logprob":-2.0}]`, number(0)),
+		"simulator-echo": {
+			Text: "The sea isSimulated", Finish: llm.Length, Usage: llm.Usage{Prompt: 3, Completion: 2, Reasoning: number(0)},
+			Logprobs: []json.RawMessage{
+				json.RawMessage(`[{"token":"The","logprob":null},{"token":" sea","logprob":-24.99412039642375,"top_logprobs":[{"token":" fish","logprob":-1.3857758853707907}]},` +
+					`{"token":" is","logprob":-24.99412039642375,"top_logprobs":[{"token":" big","logprob":-1.3857758853707907}]}]`),
+				json.RawMessage(`[{"token":"Simu","logprob":-24.99412039642375,"top_logprobs":[{"token":" heat","logprob":-1.3857758853707907}]}]`),
+				json.RawMessage(`[{"token":"lated","logprob":-24.99412039642375,"top_logprobs":[{"token":" cloud","logprob":-1.3857758853707907}]}]`),
+			},
+		},
 		// No counts came, so what came is counted.
 		"openai-cr": {Text: "It is.", Finish: llm.Stop, Usage: llm.Usage{Completion: 2}},
 	}

@@ -21,12 +21,20 @@ func (e *Engine) Count(ctx context.Context, name string, req *llm.Request) (int6
 	return n, ended(ctx, err)
 }
 
-// tokens asks for the length of a chat, in the form that all kinds with a
-// tokenizer understand.
+// tokens asks for the length of a chat or a raw prompt, in the form that all kinds
+// with a tokenizer understand.
 func (e *Engine) tokens(ctx context.Context, q *quirks, name string, req *llm.Request) (int64, error) {
-	body := quote(append(make([]byte, 0, size(req)), `{"model":`...), name)
-	body = q.messages(body, req)
-	body = append(q.tools(body, req), '}')
+	var body []byte
+	switch {
+	case req.Raw == nil:
+		body = quote(append(make([]byte, 0, size(req)), `{"model":`...), name)
+		body = q.tools(q.messages(body, req), req)
+	case req.Raw.IDs != nil:
+		return req.Raw.IDs.Len(), nil
+	default:
+		body = q.prompt(name, req)
+	}
+	body = append(body, '}')
 	var page struct {
 		Count int64 `json:"count"`
 	}

@@ -15,7 +15,25 @@ func Encode(kind, name string, req *llm.Request, rid string) []byte {
 	if !ok {
 		panic("no such kind: " + kind)
 	}
-	return q.encode(name, req, rid)
+	x := &exchange{quirks: q, name: name, req: req, rid: rid}
+	_, body := x.ask()
+	return body
+}
+
+// Ask tells where a kind of engine is asked.
+func Ask(kind string, req *llm.Request) (path string) {
+	q, _ := quirksOf(kind)
+	x := &exchange{quirks: q, name: "m", req: req}
+	path, _ = x.ask()
+	return path
+}
+
+// DecodeWhole reads an answer in one piece as Generate does, without an engine.
+func DecodeWhole(kind string, req *llm.Request, r io.Reader, sink llm.Sink) (llm.Usage, error) {
+	q, _ := quirksOf(kind)
+	x := &exchange{e: &Engine{host: "engine.test:1"}, quirks: q, name: "m", req: req, answer: answer{sink: sink}}
+	err := x.whole(context.Background(), r)
+	return x.answer.produced(), err
 }
 
 // Quote writes a JSON string.

@@ -20,11 +20,14 @@ var errIdle = errors.New("engine sent nothing for too long")
 // Generate runs one exchange; see the interface in package engine.
 func (e *Engine) Generate(ctx context.Context, name string, req *llm.Request, sink llm.Sink) (llm.Usage, error) {
 	q, err := e.quirks(ctx)
+	if err == nil {
+		err = q.able(req)
+	}
 	if err != nil {
 		return llm.Usage{}, ended(ctx, err)
 	}
 	x := &exchange{e: e, quirks: q, name: name, req: req, answer: answer{sink: sink}}
-	if q.abort != "" {
+	if q.rids || q.abort != "" && x.spans() == native {
 		x.rid = rand.Text()
 	}
 	err = x.run(ctx)
@@ -34,10 +37,33 @@ func (e *Engine) Generate(ctx context.Context, name string, req *llm.Request, si
 		err = x.run(ctx)
 	}
 	if err != nil {
-		x.abort(ctx)
+		if !x.told {
+			x.abort(ctx)
+		}
 		x.count(ctx)
 	}
 	return x.answer.produced(), ended(ctx, err)
+}
+
+// spans tells how the span of a prompt that this request asks for is scored.
+func (x *exchange) spans() scoring {
+	if x.req.Raw == nil || x.req.Raw.ScoreFrom == nil {
+		return unscored
+	}
+	return x.quirks.scores
+}
+
+// ask gives the question in the engine's words, and where it is put.
+func (x *exchange) ask() (path string, body []byte) {
+	switch {
+	case x.req.Raw == nil:
+		return "/v1/chat/completions", x.quirks.encode(x.name, x.req, x.rid)
+	case x.spans() == native:
+		return "/generate", x.quirks.generate(x.name, x.req, x.rid)
+	case x.spans() == promptLogprobs:
+		return "/v1/completions", x.quirks.scorePrompt(x.name, x.req, x.rid)
+	}
+	return "/v1/completions", x.quirks.complete(x.name, x.req, x.rid)
 }
 
 // ended is err, unless the end of ctx is what brought it about.
@@ -63,13 +89,27 @@ type exchange struct {
 	name   string
 	req    *llm.Request
 	rid    string
+	// told is set when the engine was told to stop.
+	told   bool
 	answer answer
 }
 
 // run sends the request and takes the answer.
 func (x *exchange) run(parent context.Context) error {
-	ctx, cancel := context.WithCancelCause(parent)
-	w := newWatch(x.e.idle, func() { cancel(errIdle) })
+	whole, idle := x.spans() != unscored, x.e.idle
+	if whole {
+		// Nothing comes before the whole answer does, however long that takes.
+		idle += time.Duration(outputTokens(x.req)) * TokenMax
+	}
+	listen := parent
+	if whole && x.rid != "" {
+		listen = context.WithoutCancel(parent)
+	}
+	ctx, cancel := context.WithCancelCause(listen)
+	if listen != parent {
+		defer x.outlive(parent, cancel)()
+	}
+	w := newWatch(idle, func() { cancel(errIdle) })
 	err := x.exchange(ctx, w)
 	if err == nil {
 		// The answer is whole; that its connection ends well is not waited for.
@@ -87,8 +127,34 @@ func (x *exchange) run(parent context.Context) error {
 	return err
 }
 
+// outlive lets an exchange go on a little when its context ends: the engine is
+// told to stop, and says what it has done by then. What it gives must be called at
+// the end of the exchange.
+func (x *exchange) outlive(parent context.Context, cancel context.CancelCauseFunc) (over func()) {
+	done, told := make(chan struct{}), make(chan struct{})
+	stop := context.AfterFunc(parent, func() {
+		defer close(told)
+		x.told = true
+		x.abort(parent)
+		late := time.NewTimer(AbortMax)
+		defer late.Stop()
+		select {
+		case <-late.C:
+			cancel(context.Cause(parent))
+		case <-done:
+		}
+	})
+	return func() {
+		close(done)
+		if !stop() {
+			<-told
+		}
+	}
+}
+
 func (x *exchange) exchange(ctx context.Context, w *watch) error {
-	req, err := x.e.request(ctx, "/v1/chat/completions", x.quirks.encode(x.name, x.req, x.rid))
+	path, question := x.ask()
+	req, err := x.e.request(ctx, path, question)
 	if err != nil {
 		return err
 	}
@@ -102,7 +168,10 @@ func (x *exchange) exchange(ctx context.Context, w *watch) error {
 	w.r = res.Body
 	if res.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(io.LimitReader(w, PageBytesMax))
-		return x.e.hide(refused(res, body))
+		return x.e.hide(startRefused(refused(res, body)))
+	}
+	if err := x.repeat(); err != nil {
+		return err
 	}
 	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if err == nil && kind == "application/json" {
@@ -158,23 +227,75 @@ func (x *exchange) read(ctx context.Context, s *events) error {
 	}
 }
 
+// repeat says a prompt of text again where the answer shall begin with it.
+func (x *exchange) repeat() error {
+	if x.req.Raw == nil || !x.req.Raw.Echo || echoes(x.req) {
+		return nil
+	}
+	text, err := x.req.Raw.Text.Decode()
+	if err != nil {
+		return fault.Wrap(fault.Internal, "internal error", err)
+	}
+	return x.answer.sink(llm.Event{Kind: llm.Text, Text: text})
+}
+
 // whole takes the answer of an engine that does not stream.
 func (x *exchange) whole(ctx context.Context, r io.Reader) error {
-	data, err := io.ReadAll(io.LimitReader(r, LineBytesMax+1))
-	switch {
-	case err != nil:
-		return errCut(err)
-	case len(data) > LineBytesMax:
-		return errUnreadable(errLong)
-	}
-	p, err := decodeChunk(data)
+	p, err := x.decode(r)
 	if err != nil {
-		return errUnreadable(err)
+		return err
 	}
 	if err := x.take(&p); err != nil {
 		return err
 	}
 	return x.done(ctx)
+}
+
+func (x *exchange) decode(r io.Reader) (p piece, err error) {
+	if x.spans() == promptLogprobs {
+		broken := &noted{r: io.LimitReader(r, ScoresBytesMax)}
+		p, err = decodePromptLogprobs(broken, x.req.Raw)
+		if broken.err != nil {
+			return p, errCut(broken.err)
+		}
+		return p, unreadable(err)
+	}
+	data, err := io.ReadAll(io.LimitReader(r, LineBytesMax+1))
+	switch {
+	case err != nil:
+		return p, errCut(err)
+	case len(data) > LineBytesMax:
+		return p, errUnreadable(errLong)
+	case x.spans() == native:
+		p, err = decodeGenerated(data, x.req.Raw)
+	default:
+		p, err = decodeChunk(data)
+	}
+	return p, unreadable(err)
+}
+
+// unreadable is err, unless it tells the caller something.
+func unreadable(err error) error {
+	var f *fault.Error
+	if err == nil || errors.As(err, &f) {
+		return err
+	}
+	return errUnreadable(err)
+}
+
+// noted remembers why reading ended, when that was too early.
+type noted struct {
+	r   io.Reader
+	err error
+}
+
+// Read reads on.
+func (n *noted) Read(b []byte) (int, error) {
+	read, err := n.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		n.err = err
+	}
+	return read, err
 }
 
 func (x *exchange) take(p *piece) error {

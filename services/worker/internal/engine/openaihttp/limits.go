@@ -14,6 +14,12 @@ const (
 	// PageBytesMax bounds what is read of answers that are not an exchange:
 	// errors, facts, counts.
 	PageBytesMax = 4 << 20
+	// PartBytesMax is about how long the arrays are that log-probabilities come in:
+	// each must fit a message.
+	PartBytesMax = 64 << 10
+	// ScoresBytesMax is the longest answer of an engine that tells the
+	// log-probabilities of a whole prompt, of which most is passed over.
+	ScoresBytesMax = 128 << 20
 	// ModelsMax is how many models of one engine are looked at.
 	ModelsMax = 256
 	// OutputTokensUsual is sent as max_tokens when a request sets no bound,
@@ -22,7 +28,11 @@ const (
 
 	// IdleUsual is the usual Config.Idle.
 	IdleUsual = 5 * time.Minute
-	// AbortMax is how long telling an engine to stop may take.
+	// TokenMax is what each token of an answer in one piece may add to Idle, for the
+	// engine is silent while it makes them.
+	TokenMax = 100 * time.Millisecond
+	// AbortMax is how long telling an engine to stop may take, and how long it may
+	// then take to say what it has done.
 	AbortMax = 2 * time.Second
 	// CountMax is how long an engine may take to count a prompt.
 	CountMax = 2 * time.Second

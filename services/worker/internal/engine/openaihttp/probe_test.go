@@ -3,6 +3,7 @@ package openaihttp_test
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,7 +32,8 @@ func model(name string, window int64, features []string, modalities ...string) f
 
 func TestFactsTellWhatAnEngineServes(t *testing.T) {
 	t.Parallel()
-	usual, all := []string{"tools", "logprobs"}, []string{"tools", "logprobs", "tokenize"}
+	usual, all := []string{"tools", "logprobs", "completions"}, []string{"tools", "logprobs", "tokenize", "completions", "token_ids", "score"}
+	ids := append(slices.Clone(usual), "token_ids")
 	list := func(owner, rest string) string {
 		return `{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"` + owner + `"` + rest + `}]}`
 	}
@@ -61,11 +63,11 @@ func TestFactsTellWhatAnEngineServes(t *testing.T) {
 		},
 		"llama.cpp": {
 			map[string]string{"/v1/models": list("llamacpp", `,"meta":{"n_ctx_train":1024}`), "/props": props},
-			facts.Engine{Kind: openaihttp.LlamaCpp, Models: []facts.Model{model("m", 512, usual, "image", "audio")}},
+			facts.Engine{Kind: openaihttp.LlamaCpp, Models: []facts.Model{model("m", 512, ids, "image", "audio")}},
 		},
 		"llama.cpp behind another name": {
 			map[string]string{"/v1/models": list("me", ""), "/props": props},
-			facts.Engine{Kind: openaihttp.LlamaCpp, Models: []facts.Model{model("m", 512, usual, "image", "audio")}},
+			facts.Engine{Kind: openaihttp.LlamaCpp, Models: []facts.Model{model("m", 512, ids, "image", "audio")}},
 		},
 		"ollama": {
 			map[string]string{

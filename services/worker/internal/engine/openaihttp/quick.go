@@ -34,6 +34,7 @@ const (
 	seenIndex
 	seenDelta
 	seenFinish
+	seenText
 	seenContent
 	seenReasoning
 	seenReasoningContent
@@ -110,6 +111,10 @@ func (q *quick) choices(p *piece) {
 			p.finish = q.text()
 		case "logprobs":
 			q.null()
+		case "text":
+			q.once(seenText)
+			q.bad = q.bad || q.seen&seenContent != 0
+			p.text = q.text()
 		case "message":
 			q.bad = true
 		default:
@@ -126,6 +131,7 @@ func (q *quick) delta(p *piece) {
 		switch string(q.key) {
 		case "content":
 			q.once(seenContent)
+			q.bad = q.bad || q.seen&seenText != 0
 			p.text = q.text()
 		case "reasoning":
 			q.once(seenReasoning)

@@ -2,6 +2,7 @@ package openaihttp
 
 import (
 	"context"
+	"slices"
 
 	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/services/worker/internal/engine/facts"
@@ -37,8 +38,10 @@ type quirks struct {
 	// choice is set when the engine reads tool_choice.
 	choice bool
 	// abort is where a request is ended by its rid; engines without it stop
-	// when the connection is closed.
+	// when the connection is closed. With rids set every request carries one, else
+	// those on SGLang's own route alone.
 	abort string
+	rids  bool
 	// tokenize is where a chat is counted, empty when nowhere.
 	tokenize string
 	// health is a path that answers 200 when the engine can work.
@@ -47,7 +50,17 @@ type quirks struct {
 	describe func(*Engine, context.Context, *facts.Model)
 	// features are what every model of this kind can do.
 	features []string
+	// asItStands are members that keep an engine from adding tokens to a raw prompt
+	// of text.
+	asItStands string
+	// scores is how the log-probabilities of a prompt are told; named is set when
+	// SGLang's own route serves several models.
+	scores scoring
+	named  bool
 }
+
+// can tells whether every model of this kind has a feature.
+func (q *quirks) can(feature string) bool { return slices.Contains(q.features, feature) }
 
 // table lists the kinds. The last is the one for everything unknown.
 func table() []quirks {
@@ -58,29 +71,31 @@ func table() []quirks {
 			// It drops reasoning_content without a word.
 			runningOptions: continuous, thoughts: "reasoning", choice: true,
 			tokenize: "/tokenize", health: "/health",
-			features: []string{"tools", "logprobs", "tokenize"},
+			asItStands: `,"add_special_tokens":false`, scores: promptLogprobs,
+			features: []string{"tools", "logprobs", "tokenize", featRaw, featIDs, featScore},
 		},
 		{
 			kind: SGLang, owners: []string{"sglang"}, page: "/get_model_info",
 			runningOptions: continuous, thoughts: "reasoning_content", choice: true,
 			effort: sglangEffort,
-			abort:  "/abort_request", tokenize: "/tokenize", health: "/health",
-			describe: (*Engine).sglang,
-			features: []string{"tools", "logprobs", "tokenize"},
+			abort:  "/abort_request", rids: true, tokenize: "/tokenize", health: "/health",
+			describe: (*Engine).sglang, scores: native,
+			features: []string{"tools", "logprobs", "tokenize", featRaw, featIDs, featScore},
 		},
 		{
-			// The simulator knows abort_request too, but it stops at once when the
-			// connection closes, and without a rid the same request is the same bytes.
+			// It stops at once when the connection closes, and without a rid the same
+			// request is the same bytes.
 			kind: Simulator, owners: []string{"engy-simulator"},
 			runningOptions: continuous, thoughts: "reasoning_content", choice: true,
 			tokenize: "/tokenize", health: "/health",
-			features: []string{"tools", "logprobs", "tokenize"},
+			abort: "/abort_request", scores: native, named: true,
+			features: []string{"tools", "logprobs", "tokenize", featRaw, featIDs, featScore},
 		},
 		{
 			kind: LlamaCpp, owners: []string{"llamacpp"}, page: "/props",
 			runningRequest: `,"timings_per_token":true`, thoughts: "reasoning_content", choice: true,
 			health: "/health", describe: (*Engine).llamacpp,
-			features: []string{"tools", "logprobs"},
+			features: []string{"tools", "logprobs", featRaw, featIDs},
 		},
 		{
 			kind: Ollama, owners: []string{"library"}, page: "/api/version",
@@ -89,7 +104,7 @@ func table() []quirks {
 		},
 		{
 			kind: OpenAI, thoughts: "reasoning_content", choice: true, health: "/v1/models",
-			features: []string{"tools", "logprobs"},
+			features: []string{"tools", "logprobs", featRaw},
 		},
 	}
 }
