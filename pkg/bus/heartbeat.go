@@ -20,8 +20,7 @@ type Heartbeat struct {
 	Window int64 `json:"window,omitzero"`
 	// Modalities are what the model takes: "text", "image", "audio".
 	Modalities []string `json:"modalities"`
-	// Features are abilities that not every engine has: "tools", "logprobs",
-	// "score", "tokenize".
+	// Features are abilities that not every engine has; pkg/llm names them.
 	Features []string  `json:"features,omitzero"`
 	Time     time.Time `json:"time"`
 }

@@ -53,6 +53,8 @@ const (
 	TokensMax int64 = 1 << 24
 	// ModelsMax bounds the rows of a catalogue.
 	ModelsMax = 4096
+	// ScoreUsual is the ScoreMax of text models that have none of their own.
+	ScoreUsual = 1024
 )
 
 // Model is one row. Its slices belong to the catalogue: read them only.
@@ -73,6 +75,9 @@ type Model struct {
 	// output alone. Video models have neither.
 	Window    int64 `json:"window,omitzero"`
 	MaxOutput int64 `json:"max_output,omitzero"`
+	// ScoreMax bounds the tokens of a prompt whose log-probabilities one call may ask
+	// for: an engine's memory grows with them. A row that does not say has ScoreUsual.
+	ScoreMax int64 `json:"score_max,omitzero"`
 }
 
 // Catalog is a checked list of models. The zero value is empty.
@@ -112,6 +117,9 @@ func (c Catalog) With(rows ...Model) (Catalog, error) {
 	for _, m := range rows {
 		if err := m.Validate(); err != nil {
 			return Catalog{}, fmt.Errorf("model %q: %w", m.ID, err)
+		}
+		if m.Kind == Text && m.ScoreMax == 0 {
+			m.ScoreMax = ScoreUsual
 		}
 		for _, name := range append([]string{m.ID}, m.Aliases...) {
 			if _, taken := next.byName[name]; taken {
@@ -168,8 +176,8 @@ func (m Model) Validate() error {
 
 func (m Model) checkTokens() error {
 	if m.Kind == Video {
-		if m.Window != 0 || m.MaxOutput != 0 {
-			return fmt.Errorf("a video model has no window and no max_output")
+		if m.Window != 0 || m.MaxOutput != 0 || m.ScoreMax != 0 {
+			return fmt.Errorf("a video model has no window, no max_output and no score_max")
 		}
 		return nil
 	}
@@ -178,6 +186,9 @@ func (m Model) checkTokens() error {
 	}
 	if m.MaxOutput <= 0 || m.MaxOutput > m.Window {
 		return fmt.Errorf("max_output must be from 1 to the window of %d tokens", m.Window)
+	}
+	if m.ScoreMax < 0 || m.ScoreMax > TokensMax {
+		return fmt.Errorf("score_max must be from 1 to %d tokens", TokensMax)
 	}
 	return nil
 }

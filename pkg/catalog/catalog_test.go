@@ -40,6 +40,24 @@ func TestTheBuiltInCatalogueHasTheContractsRows(t *testing.T) {
 	}, got)
 }
 
+func TestEveryTextModelHasALimitForScores(t *testing.T) {
+	t.Parallel()
+	own, widest := text("own"), text("widest")
+	own.ScoreMax, widest.ScoreMax = 64, catalog.TokensMax
+	c, err := catalog.Default()
+	require.NoError(t, err)
+	c, err = c.With(own, widest, text("usual"))
+	require.NoError(t, err)
+	for _, m := range c.Models() {
+		want := map[string]int64{"own": 64, "widest": catalog.TokensMax, "MiniMax-H3": 0}
+		limit, special := want[m.ID]
+		if !special {
+			limit = 1024
+		}
+		require.Equal(t, limit, m.ScoreMax, m.ID)
+	}
+}
+
 func TestFindTakesExactIDsAndAliases(t *testing.T) {
 	t.Parallel()
 	row := text("m-1")
@@ -121,9 +139,12 @@ func TestEveryBadCatalogueIsRefusedWithItsReason(t *testing.T) {
 		"output-limit-over-window.json": `max_output must be from 1 to the window of 1000`,
 		"output-missing.json":           `output_modalities is missing`,
 		"owner-missing.json":            `owned_by is missing`,
+		"score-limit-negative.json":     `score_max must be from 1`,
+		"score-limit-too-large.json":    `score_max must be from 1 to 16777216`,
 		"trailing-text.json":            `after top-level value`,
 		"unknown-member.json":           `unknown object member name "windw"`,
 		"unknown-top-member.json":       `unknown object member name "version"`,
+		"video-with-score-limit.json":   `a video model has no window, no max_output and no score_max`,
 		"video-with-window.json":        `a video model has no window`,
 		"window-missing.json":           `window must be from 1`,
 		"window-negative.json":          `window must be from 1`,

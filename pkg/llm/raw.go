@@ -28,6 +28,44 @@ func (r Raw) String() string { return fmt.Sprintf("raw(%s, %s)", r.Text, r.IDs) 
 // LogValue keeps content out of logs.
 func (r Raw) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
+// Features of an engine that not every request needs and not every engine has.
+const (
+	FeatureTools    = "tools"
+	FeatureLogprobs = "logprobs"
+	// FeatureTokenize is that a prompt can be counted without running it.
+	FeatureTokenize = "tokenize"
+	// FeatureRaw is that a prompt reaches the model as it stands, FeatureIDs that it
+	// may be token ids, FeatureScore that log-probabilities of a prompt are told.
+	FeatureRaw   = "completions"
+	FeatureIDs   = "token_ids"
+	FeatureScore = "score"
+)
+
+// Features lists what the request needs of an engine. A raw prompt fails without
+// any of its own; without the others an engine may still do something.
+func (r *Request) Features() []string {
+	var list []string
+	if len(r.Tools) > 0 && r.Choice != "none" {
+		list = append(list, FeatureTools)
+	}
+	if r.Logprobs {
+		list = append(list, FeatureLogprobs)
+	}
+	if r.Raw == nil {
+		return list
+	}
+	list = append(list, FeatureRaw)
+	if r.Raw.IDs != nil {
+		list = append(list, FeatureIDs)
+	}
+	// The text of an echo is known to who has it; its scores, and what ids stand
+	// for, are not.
+	if r.Raw.ScoreFrom != nil || r.Raw.Echo && (r.Logprobs || r.Raw.IDs != nil) {
+		list = append(list, FeatureScore)
+	}
+	return list
+}
+
 // TokenIDs is a list of token ids as it came: a JSON array of whole numbers that
 // nobody between the caller and the engine reads. Nil is no list. Who makes one
 // sees to it that it holds at least one id and nothing else.

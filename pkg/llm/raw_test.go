@@ -76,3 +76,25 @@ func TestFoldKeepsScoresApart(t *testing.T) {
 	require.Empty(t, r.Logprobs)
 	require.Equal(t, "a", r.Text)
 }
+
+func TestWhatARequestNeedsOfAnEngine(t *testing.T) {
+	t.Parallel()
+	ids, from := llm.TokenIDs("[1]"), int64(0)
+	tools := []llm.ToolSpec{{Name: "f"}}
+	text := llm.NewVerbatim("x")
+	for want, requests := range map[string][]llm.Request{
+		"[]":                               {{}, {Tools: tools, Choice: "none"}},
+		"[tools]":                          {{Tools: tools}, {Tools: tools, Choice: "auto"}},
+		"[logprobs]":                       {{Logprobs: true}},
+		"[completions]":                    {{Raw: &llm.Raw{Text: text}}, {Raw: &llm.Raw{Text: text, Echo: true}}},
+		"[completions token_ids]":          {{Raw: &llm.Raw{IDs: ids}}},
+		"[logprobs completions token_ids]": {{Raw: &llm.Raw{IDs: ids}, Logprobs: true}},
+		"[completions score]":              {{Raw: &llm.Raw{Text: text, ScoreFrom: &from}}},
+		"[logprobs completions score]":     {{Raw: &llm.Raw{Text: text, Echo: true}, Logprobs: true}},
+		"[completions token_ids score]":    {{Raw: &llm.Raw{IDs: ids, ScoreFrom: &from}}, {Raw: &llm.Raw{IDs: ids, Echo: true}}},
+	} {
+		for i := range requests {
+			require.Equal(t, want, fmt.Sprint(requests[i].Features()))
+		}
+	}
+}

@@ -20,7 +20,6 @@ type Model struct {
 	Window int64
 	// Modalities are what the model takes: "text", and perhaps "image" or "audio".
 	Modalities []string
-	// Features are abilities that not every engine has: "tools", "logprobs",
-	// "tokenize".
+	// Features are abilities that not every engine has; pkg/llm names them.
 	Features []string
 }

@@ -72,7 +72,7 @@ func table() []quirks {
 			runningOptions: continuous, thoughts: "reasoning", choice: true,
 			tokenize: "/tokenize", health: "/health",
 			asItStands: `,"add_special_tokens":false`, scores: promptLogprobs,
-			features: []string{"tools", "logprobs", "tokenize", featRaw, featIDs, featScore},
+			features: []string{llm.FeatureTools, llm.FeatureLogprobs, llm.FeatureTokenize, llm.FeatureRaw, llm.FeatureIDs, llm.FeatureScore},
 		},
 		{
 			kind: SGLang, owners: []string{"sglang"}, page: "/get_model_info",
@@ -80,7 +80,7 @@ func table() []quirks {
 			effort: sglangEffort,
 			abort:  "/abort_request", rids: true, tokenize: "/tokenize", health: "/health",
 			describe: (*Engine).sglang, scores: native,
-			features: []string{"tools", "logprobs", "tokenize", featRaw, featIDs, featScore},
+			features: []string{llm.FeatureTools, llm.FeatureLogprobs, llm.FeatureTokenize, llm.FeatureRaw, llm.FeatureIDs, llm.FeatureScore},
 		},
 		{
 			// It stops at once when the connection closes, and without a rid the same
@@ -89,22 +89,22 @@ func table() []quirks {
 			runningOptions: continuous, thoughts: "reasoning_content", choice: true,
 			tokenize: "/tokenize", health: "/health",
 			abort: "/abort_request", scores: native, named: true,
-			features: []string{"tools", "logprobs", "tokenize", featRaw, featIDs, featScore},
+			features: []string{llm.FeatureTools, llm.FeatureLogprobs, llm.FeatureTokenize, llm.FeatureRaw, llm.FeatureIDs, llm.FeatureScore},
 		},
 		{
 			kind: LlamaCpp, owners: []string{"llamacpp"}, page: "/props",
 			runningRequest: `,"timings_per_token":true`, thoughts: "reasoning_content", choice: true,
 			health: "/health", describe: (*Engine).llamacpp,
-			features: []string{"tools", "logprobs", featRaw, featIDs},
+			features: []string{llm.FeatureTools, llm.FeatureLogprobs, llm.FeatureRaw, llm.FeatureIDs},
 		},
 		{
 			kind: Ollama, owners: []string{"library"}, page: "/api/version",
 			thoughts: "reasoning", effort: ollamaEffort, health: "/api/version", describe: (*Engine).ollama,
-			features: []string{"logprobs"},
+			features: []string{llm.FeatureLogprobs},
 		},
 		{
 			kind: OpenAI, thoughts: "reasoning_content", choice: true, health: "/v1/models",
-			features: []string{"tools", "logprobs", featRaw},
+			features: []string{llm.FeatureTools, llm.FeatureLogprobs, llm.FeatureRaw},
 		},
 	}
 }

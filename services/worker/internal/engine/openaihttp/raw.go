@@ -10,34 +10,12 @@ import (
 	"github.com/engy-ai/engy/pkg/llm"
 )
 
-// Features that concern raw prompts.
-const (
-	// featRaw is that a prompt reaches the model as it stands.
-	featRaw = "completions"
-	// featIDs is that a prompt may be token ids.
-	featIDs = "token_ids"
-	// featScore is that log-probabilities of a prompt are told.
-	featScore = "score"
-)
-
-// needs lists the features that a raw prompt asks for.
-func needs(raw *llm.Raw, logprobs bool) []string {
-	list := []string{featRaw}
-	if raw.IDs != nil {
-		list = append(list, featIDs)
-	}
-	if raw.ScoreFrom != nil || raw.Echo && (logprobs || raw.IDs != nil) {
-		list = append(list, featScore)
-	}
-	return list
-}
-
 // able refuses what this kind of engine would misunderstand.
 func (q *quirks) able(req *llm.Request) error {
 	if req.Raw == nil {
 		return nil
 	}
-	for _, feature := range needs(req.Raw, req.Logprobs) {
+	for _, feature := range req.Features() {
 		if !q.can(feature) {
 			return fault.New(fault.Engine, "this kind of engine does not do what a raw prompt asks for")
 		}
