@@ -125,7 +125,9 @@ func TestAJobTravels(t *testing.T) {
 			w, verdict, err := b.Claim(t.Context(), d.Ticket, "w1")
 			require.NoError(t, err)
 			require.Equal(t, bus.Granted, verdict)
-			require.True(t, bytes.Equal(body, w.Body))
+			whole, err := b.Body(t.Context(), d.Ticket, "w1", w)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(body, whole))
 
 			s, err := b.Stream(d.Ticket, "w1", w.Attempt)
 			require.NoError(t, err)

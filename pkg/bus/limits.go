@@ -61,6 +61,7 @@ const (
 	pullBatchMax = 1024
 
 	askTimeout     = 5 * time.Second
+	chunkTimeout   = 20 * time.Second
 	finishTries    = 5
 	finishPause    = 500 * time.Millisecond
 	factTries      = 20

@@ -10,10 +10,12 @@ import (
 	"github.com/engy-ai/engy/pkg/fault"
 )
 
-// Work is a granted job.
+// Work is a granted job. A small body comes with the grant; a large one is
+// fetched, see Body.
 type Work struct {
 	Attempt int
-	Body    []byte
+	body    []byte
+	grant   Grant
 }
 
 // Claim asks the owner of a ticket for the work. The verdict tells what came of
@@ -30,14 +32,27 @@ func (b *Bus) Claim(ctx context.Context, t Ticket, worker string) (Work, Verdict
 	if g.Verdict != Granted {
 		return Work{}, g.Verdict, nil
 	}
+	w := Work{Attempt: g.Attempt, grant: g}
 	if g.BodyBytes == int64(len(first)) {
-		return Work{Attempt: g.Attempt, Body: first}, Granted, nil
+		w.body = first
 	}
-	body, err := b.chunks(ctx, t, worker, g)
+	return w, Granted, nil
+}
+
+// Far tells how many bytes of the body are still to be fetched.
+func (w Work) Far() int64 { return w.grant.BodyBytes - int64(len(w.body)) }
+
+// Body gives the body of granted work, which takes as long as it takes: each piece
+// has a time of its own, ctx bounds them all.
+func (b *Bus) Body(ctx context.Context, t Ticket, worker string, w Work) ([]byte, error) {
+	if w.Far() == 0 {
+		return w.body, nil
+	}
+	body, err := b.chunks(ctx, t, worker, w.grant)
 	if err != nil {
-		return Work{}, "", fmt.Errorf("body of %s: %w", t.Job, err)
+		return nil, fmt.Errorf("body of %s: %w", t.Job, err)
 	}
-	return Work{Attempt: g.Attempt, Body: body}, Granted, nil
+	return body, nil
 }
 
 func (b *Bus) claim(ctx context.Context, nc *nats.Conn, prefix, owner string, c Claim, g *Grant) ([]byte, error) {
@@ -68,6 +83,8 @@ func (b *Bus) chunks(ctx context.Context, t Ticket, worker string, g Grant) ([]b
 		fetch.Go(func() error {
 			var piece Grant
 			c := Claim{Job: t.Job, Worker: worker, Chunk: i + 1, Attempt: g.Attempt}
+			ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
+			defer cancel()
 			raw, err := b.claim(ctx, b.bulk, bodiesPrefix, t.Owner, c, &piece)
 			if err != nil {
 				return err

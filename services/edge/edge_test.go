@@ -206,8 +206,13 @@ func (w *world) job(ctx context.Context, id string, d *bus.Delivery) {
 		return
 	}
 	defer s.Close()
+	body, err := w.bus.Body(ctx, d.Ticket, id, work)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
 	var req llm.Request
-	if err := bus.Unmarshal(work.Body, &req); err != nil {
+	if err := bus.Unmarshal(body, &req); err != nil {
 		w.t.Error(err)
 		return
 	}

@@ -120,7 +120,9 @@ func (h *hand) claim() *attempt {
 	s, err := h.w.bus.Stream(t, h.id, work.Attempt)
 	require.NoError(h.w.t, err)
 	h.runs.Store(&[]bus.Running{{Job: t.Job, Attempt: work.Attempt}})
-	return &attempt{h: h, s: s, body: string(work.Body)}
+	body, err := h.w.bus.Body(h.w.t.Context(), t, h.id, work)
+	require.NoError(h.w.t, err)
+	return &attempt{h: h, s: s, body: string(body)}
 }
 
 type attempt struct {

@@ -67,12 +67,19 @@ func (j *run) end(how func() error) {
 }
 
 func (j *run) claim() (bus.Work, bus.Verdict, error) {
-	size := min(max(1, j.ticket.BodyBytes), claimBytesMax)
-	if err := j.r.bytes.Acquire(j.r.work, size); err != nil {
-		return bus.Work{}, "", err
-	}
-	defer j.r.bytes.Release(size)
 	return j.r.bus.Claim(j.r.work, j.ticket, j.r.cfg.Worker)
+}
+
+// body fetches what is to be done. Bodies under way are bounded; a job that waits
+// for its turn is this worker's already.
+func (j *run) body(ctx context.Context, w bus.Work) ([]byte, error) {
+	if far := min(w.Far(), claimBytesMax); far > 0 {
+		if err := j.r.bytes.Acquire(ctx, far); err != nil {
+			return nil, err
+		}
+		defer j.r.bytes.Release(far)
+	}
+	return j.r.bus.Body(ctx, j.ticket, j.r.cfg.Worker, w)
 }
 
 // work runs a granted attempt to its end.
@@ -86,7 +93,7 @@ func (j *run) work(w bus.Work) {
 	defer stream.Close()
 	ctx, stop := j.watched(bus.WithTraceparent(j.r.work, j.ticket.Trace))
 	defer stop(nil)
-	events, end := j.attend(ctx, w.Body, stream)
+	events, end := j.attend(ctx, w, stream)
 	// The engine is free: the next job may come while this one is booked.
 	j.free()
 	ctx, stop = j.watched(context.WithoutCancel(j.r.work))
@@ -109,13 +116,18 @@ func (j *run) watched(ctx context.Context) (context.Context, context.CancelCause
 
 // attend runs the engine until the answer's end, and gives what is still to be
 // sent, the last event included.
-func (j *run) attend(ctx context.Context, body []byte, stream *bus.Stream) ([]llm.Event, bus.End) {
+func (j *run) attend(ctx context.Context, w bus.Work, stream *bus.Stream) ([]llm.Event, bus.End) {
 	ctx, cancel := context.WithDeadlineCause(ctx, j.ticket.Deadline, errDeadline)
 	defer cancel()
 	ctx, span := j.r.tracer.Start(ctx, "job", trace.WithAttributes(
 		attribute.String("engy.job", j.ticket.Job), attribute.String("engy.model", j.ticket.Model)))
 	defer span.End()
-	events, usage, err := j.generate(ctx, body, stream)
+	var events []llm.Event
+	var usage llm.Usage
+	body, err := j.body(ctx, w)
+	if err == nil {
+		events, usage, err = j.generate(ctx, body, stream)
+	}
 	if err == nil {
 		return events, bus.End{Outcome: pricing.Finished, Usage: usage}
 	}
