@@ -9,10 +9,14 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
 )
 
 // Marshal writes a message or a body. Raw members keep their bytes.
 func Marshal(v any) ([]byte, error) {
+	if r, ok := v.(*llm.Request); ok {
+		return r.AppendJSON(make([]byte, 0, r.SizeJSON())), nil
+	}
 	if q, ok := v.(quickWriter); ok {
 		if raw, ok := q.appendQuick(make([]byte, 0, quickBytes)); ok {
 			return raw, nil
@@ -26,7 +30,8 @@ func Marshal(v any) ([]byte, error) {
 	return raw, nil
 }
 
-// Unmarshal reads a message or a body. Members that it does not know are
+// Unmarshal reads a message or a body. What it gives may point into raw, which
+// must not change any more. Members that it does not know are
 // passed over, so that newer services can talk to older ones.
 func Unmarshal(raw []byte, v any) error {
 	if q, ok := v.(quickReader); ok {

@@ -99,7 +99,7 @@ type Media struct {
 	Kind string `json:"kind"`
 	// Type is the media type, such as "image/png".
 	Type string `json:"type"`
-	Data string `json:"data"`
+	Data Base64 `json:"data"`
 }
 
 // Call is one finished tool call. Arguments is JSON text, which may be cut

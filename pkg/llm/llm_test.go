@@ -23,7 +23,7 @@ func fields() []llm.Field {
 func fullItem() llm.Item {
 	return llm.Item{
 		Role: llm.Assistant, Reasoning: secret, Name: secret, CallID: secret,
-		Parts: []llm.Part{{Text: llm.NewVerbatim(secret)}, {Media: &llm.Media{Kind: "image", Type: "image/png", Data: secret}}},
+		Parts: []llm.Part{{Text: llm.NewVerbatim(secret)}, {Media: &llm.Media{Kind: "image", Type: "image/png", Data: llm.Base64(secret)}}},
 		Calls: []llm.Call{{ID: secret, Name: secret, Arguments: secret}}, Extra: fields(),
 	}
 }
@@ -77,7 +77,7 @@ func TestCharsCountsWhatTheModelReads(t *testing.T) {
 	t.Parallel()
 	r := &llm.Request{
 		Items: []llm.Item{
-			{Role: llm.User, Name: "ann", Parts: []llm.Part{{Text: llm.NewVerbatim("naïve ☃")}, {Media: &llm.Media{Data: "AAAA"}}}},
+			{Role: llm.User, Name: "ann", Parts: []llm.Part{{Text: llm.NewVerbatim("naïve ☃")}, {Media: &llm.Media{Data: llm.Base64("AAAA")}}}},
 			{Role: llm.Assistant, Reasoning: "hm", Calls: []llm.Call{{ID: "ignored", Name: "f", Arguments: "{}"}}},
 		},
 		Tools: []llm.ToolSpec{{Name: "f", Description: "does", Schema: json.RawMessage(`{"a":1}`)}},

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/bits"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Verbatim is text of a request as it came: a JSON string, quotes and escapes
@@ -51,6 +53,20 @@ func (t Verbatim) Decode() (string, error) {
 func (t Verbatim) MarshalJSON() ([]byte, error) { return t.Quoted(), nil }
 
 var errNoText = errors.New("not a JSON string")
+
+// UnmarshalJSONFrom points to the JSON string where it was read: who reads from
+// bytes must not change them afterwards. There is no way to read one from a stream.
+func (t *Verbatim) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	raw, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	if raw.Kind() != '"' {
+		return errNoText
+	}
+	*t = Verbatim(raw)
+	return nil
+}
 
 // UnmarshalJSON keeps the JSON string.
 func (t *Verbatim) UnmarshalJSON(raw []byte) error {

@@ -54,6 +54,7 @@ type edge struct {
 	// asking has a place for each prompt that a worker counts now.
 	asking chan struct{}
 	keeper *keeper // nil keeps nothing
+	memory memory
 	// exchanges counts the work that outlives a handler.
 	exchanges sync.WaitGroup
 	billing   atomic.Bool // billing has answered lately
@@ -79,6 +80,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 		return err
 	}
 	defer e.keeper.close()
+	defer e.memory.close()
 
 	// The bus side outlives the HTTP side: jobs under way still need it.
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -42,6 +42,12 @@ const (
 	// CountsMax bounds the prompts that workers count for this edge at once.
 	CountsMax = 4
 
+	// LargeBytes is what makes a request a large one. When as much as TidyBytes of
+	// them is over, and none has come for TidyAfter, memory is given back.
+	LargeBytes = 1 << 20
+	TidyBytes  = 64 << 20
+	TidyAfter  = time.Second
+
 	// RetainBytesMax bounds the records being written, RetainWait one of them, and
 	// RetainEvery is how often old ones are looked for.
 	RetainBytesMax = 256 << 20

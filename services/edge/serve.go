@@ -63,6 +63,10 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 		x.size = count.Measure(call.Request)
 		call.Request.PromptTokens = e.counts.Tokens(a.Model.ID, x.size)
 	}
+	// The request travels as body. Nothing reads its words again, and they would
+	// keep all of what the caller sent.
+	call.Request.Items, call.Request.Tools, call.Request.Extra = nil, nil, nil
+	x.body, x.bytes = body, len(body)
 	need := e.need(a)
 	x.job, err = e.desk.Place(offer.Order{
 		Ticket: a.Ticket, Body: body, Stream: call.Request.Stream,
@@ -72,6 +76,7 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 	if err != nil {
 		return nil, err
 	}
+	e.memory.take(len(body))
 	e.bus.AskHold(a.Hold, x.hold)
 	return x, nil
 }
@@ -81,6 +86,8 @@ type exchange struct {
 	e     *edge
 	a     *admit.Admission
 	call  httpapi.Call
+	body  []byte
+	bytes int        // of body, as it was first
 	size  count.Size // of a stream's prompt
 	job   *offer.Job
 	start time.Time
@@ -131,14 +138,26 @@ func (x *exchange) gate(ctx context.Context) error {
 		return x.refusal
 	}
 	if x.answer.Micro < x.a.Hold.Micro {
-		x.a.Stretch(x.answer.Micro)
-		body, err := bus.Marshal(x.call.Request)
-		if err != nil {
-			return err
-		}
-		return x.job.Replace(body)
+		return x.stretch()
 	}
 	return nil
+}
+
+// stretch lowers the output limit to what the hold covers, and starts the job
+// anew with it.
+func (x *exchange) stretch() error {
+	x.a.Stretch(x.answer.Micro)
+	var req llm.Request
+	if err := bus.Unmarshal(x.body, &req); err != nil {
+		return err
+	}
+	req.MaxTokens = x.call.Request.MaxTokens
+	body, err := bus.Marshal(&req)
+	if err != nil {
+		return err
+	}
+	x.body = body
+	return x.job.Replace(body)
 }
 
 // Next gives the events that have come; see httpapi.Answer.
@@ -286,6 +305,7 @@ func (x *exchange) end(cause error) {
 	if x.kept != nil && x.known {
 		x.e.keeper.keep(context.WithoutCancel(x.call.Context), x.usage, x.start, x.kept)
 	}
+	x.e.memory.give(x.bytes)
 }
 
 func (x *exchange) record() {

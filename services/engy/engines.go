@@ -105,7 +105,8 @@ func (p *platform) simulator(ctx context.Context, models catalog.Catalog) ([]eng
 	e := engineAt{kind: "simulator"}
 	for _, m := range models.Models() {
 		if m.Kind == catalog.Text {
-			cfg.Models = append(cfg.Models, sim.Model{ID: m.ID, Window: int(m.Window)})
+			media := slices.DeleteFunc(slices.Clone(m.InputModalities), func(kind string) bool { return kind == "text" })
+			cfg.Models = append(cfg.Models, sim.Model{ID: m.ID, Window: int(m.Window), Media: media})
 			e.models = append(e.models, m.ID)
 			e.served = append(e.served, worker.Served{Name: m.ID, Window: m.Window})
 		}

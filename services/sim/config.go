@@ -19,9 +19,9 @@ const WindowUsual = 1 << 20
 type Config struct {
 	// Listen is the address to serve on; port 0 picks a free one.
 	Listen string `env:"LISTEN" envDefault:"127.0.0.1:8000"`
-	// Models are the served ids, each with its window in tokens:
-	// "small=8192,large". An id without a number gets WindowUsual. The first
-	// one answers requests that name no model.
+	// Models are the served ids, each with its window in tokens and what it takes
+	// beside text: "small=8192,large,seeing=8192+image+audio". An id without a
+	// number gets WindowUsual. The first one answers requests that name no model.
 	Models Models `env:"MODELS" envDefault:"engy-sim"`
 	// AnswerTokens is the length of an answer that nothing else limits. Zero
 	// means 64.
@@ -58,17 +58,23 @@ type Model struct {
 	ID string
 	// Window of zero means WindowUsual.
 	Window int
+	// Media lists what the model takes beside text: image, audio.
+	Media []string
 }
 
 // Models is a list of models that can be read from one line of text.
 type Models []Model
 
-// UnmarshalText reads "id=window,id".
+// UnmarshalText reads "id=window+image,id".
 func (m *Models) UnmarshalText(text []byte) error {
 	*m = nil
 	for _, one := range strings.Split(string(text), ",") {
-		id, window, sized := strings.Cut(strings.TrimSpace(one), "=")
+		spec, media, shows := strings.Cut(strings.TrimSpace(one), "+")
+		id, window, sized := strings.Cut(spec, "=")
 		model := Model{ID: id}
+		if shows {
+			model.Media = strings.Split(media, "+")
+		}
 		if sized {
 			n, err := strconv.Atoi(window)
 			if err != nil {
@@ -88,6 +94,9 @@ func (m Models) String() string {
 		part := one.ID
 		if one.Window != 0 {
 			part += "=" + strconv.Itoa(one.Window)
+		}
+		for _, m := range one.Media {
+			part += "+" + m
 		}
 		parts = append(parts, part)
 	}
@@ -112,6 +121,11 @@ func (c Config) Validate() error {
 		seen[m.ID] = true
 		if m.Window < 0 || m.Window > WindowMax {
 			bad("model %s: the window is from 1 to %d, not %d", m.ID, WindowMax, m.Window)
+		}
+		for _, kind := range m.Media {
+			if kind != "image" && kind != "audio" {
+				bad("model %s: beside text it may take image and audio, not %q", m.ID, kind)
+			}
 		}
 	}
 	for _, n := range []struct {
@@ -156,7 +170,7 @@ func (c Config) options(log *slog.Logger, die func()) api.Options {
 		o.Die = die
 	}
 	for _, m := range c.Models {
-		o.Models = append(o.Models, api.Model{ID: m.ID, Window: or(m.Window, WindowUsual)})
+		o.Models = append(o.Models, api.Model{ID: m.ID, Window: or(m.Window, WindowUsual), Media: m.Media})
 	}
 	return o
 }

@@ -21,6 +21,9 @@ type Config struct {
 	// Models lists what is served, as catalogue id or id=name-at-engine, with
 	// commas between; empty means all that the engine lists, under its names.
 	Models []string `env:"MODELS"`
+	// Modalities lists what the models take beside text, image or audio, for engines
+	// that do not tell.
+	Modalities []string `env:"MODALITIES"`
 	// Slots is how many jobs run at once.
 	Slots int `env:"SLOTS" envDefault:"64"`
 	// ZDR and Proof say which certificates the worker holds.
@@ -47,6 +50,11 @@ func (c Config) Validate() error {
 	}
 	if c.Idle <= 0 || c.Grace < 0 {
 		bad("WORKER_IDLE must be positive and WORKER_GRACE not negative")
+	}
+	for _, m := range c.Modalities {
+		if m != "image" && m != "audio" {
+			bad("WORKER_MODALITIES may hold image and audio")
+		}
 	}
 	for _, m := range c.Models {
 		if id, name, named := strings.Cut(m, "="); id == "" || named && name == "" {

@@ -83,8 +83,14 @@ func probe(ctx context.Context, cfg Config) (engine.Engine, engine.Facts, error)
 func serves(cfg Config, facts engine.Facts) []runner.Model {
 	var models []runner.Model
 	add := func(id string, m engine.Model) {
+		takes := slices.Clone(m.Modalities)
+		for _, kind := range cfg.Modalities {
+			if !slices.Contains(takes, kind) {
+				takes = append(takes, kind)
+			}
+		}
 		models = append(models, runner.Model{
-			ID: id, Name: m.Name, Window: m.Window, Modalities: m.Modalities, Features: m.Features,
+			ID: id, Name: m.Name, Window: m.Window, Modalities: takes, Features: m.Features,
 		})
 	}
 	for _, m := range facts.Models {

@@ -5,6 +5,7 @@
 package admit
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -160,7 +161,7 @@ func (c Config) media(a *Admission, live Live) error {
 				continue
 			}
 			parts++
-			size += len(p.Media.Data)/4*3 - strings.Count(p.Media.Data[max(0, len(p.Media.Data)-2):], "=")
+			size += len(p.Media.Data)/4*3 - bytes.Count(p.Media.Data[max(0, len(p.Media.Data)-2):], []byte("="))
 			if slices.Contains(a.Media, p.Media.Kind) {
 				continue
 			}

@@ -18,7 +18,8 @@ import (
 type Codec interface {
 	// Routes gives the routes as method, blank, path.
 	Routes() []string
-	// Decode reads a request of one of the routes. It keeps nothing of body.
+	// Decode reads a request of one of the routes. What it gives may point into
+	// body, which must never change.
 	Decode(route string, body []byte) (*llm.Request, error)
 	// Encode gives a sink that writes the answer: event by event when the
 	// request streams, else one body at the end. id is the request's id and

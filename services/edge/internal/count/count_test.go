@@ -54,7 +54,7 @@ func TestEveryPartOfAPromptCounts(t *testing.T) {
 		func() { r.Tools[0].Description = "Finds things." },
 		func() { r.Tools[0].Schema = []byte(`{"type":"object","properties":{"q":{"type":"string"}}}`) },
 		func() {
-			r.Items[0].Parts = append(r.Items[0].Parts, llm.Part{Media: &llm.Media{Kind: "image", Data: "iVBORw0KGgo="}})
+			r.Items[0].Parts = append(r.Items[0].Parts, llm.Part{Media: &llm.Media{Kind: "image", Data: llm.Base64("iVBORw0KGgo=")}})
 		},
 		func() { r.Items[1].Reasoning = "Let me see." },
 		func() { r.Items[1].Calls = []llm.Call{{Name: "f", Arguments: `{"q":"x"}`}} },

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/fault"
@@ -103,6 +105,8 @@ const (
 	// strangerBytesMax bounds the body of a request without a good key.
 	strangerBytesMax = 4 << 10
 	unaryWait        = time.Minute
+	// largeBytes is what makes a body a large one.
+	largeBytes = 1 << 20
 )
 
 // Server serves the API. Use New.
@@ -114,6 +118,7 @@ type Server struct {
 	base     context.Context
 	cut      context.CancelCauseFunc
 	open     atomic.Int64
+	large    *semaphore.Weighted // of bodies being read into requests
 	draining atomic.Bool
 	gate     *gate
 	// counting has a place for each prompt that is counted now.
@@ -132,7 +137,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("socket watch: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, deps: deps, watch: w, gate: &gate{bodyMax: int64(cfg.BodyBytesMax)},
+		cfg: cfg, deps: deps, watch: w,
+		large:    semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
+		gate:     &gate{bodyMax: int64(cfg.BodyBytesMax)},
 		counting: make(chan struct{}, countSlots()), posts: map[string]bool{},
 	}
 	s.app = fiber.New(fiber.Config{

@@ -142,12 +142,36 @@ func (s *Server) text(c *fiber.Ctx, cd codec.Codec, route string) (err error) {
 	// The client is watched from here on: everything after this may take long.
 	x.ctx, x.cancel = context.WithCancelCause(s.base)
 	x.unwatch = watch(c.Context().Conn(), func() { x.cancel(errLeft) })
-	x.req, err = cd.Decode(route, c.Request().Body())
-	if err != nil {
+	// The framework gives the body away: what the codec makes of it points into it.
+	if err := x.begin(route, c.Request().SwapBody(nil), principal); err != nil {
 		return x.refuse(c, err)
 	}
-	c.Request().ResetBody()
-	return x.run(c, route, principal)
+	if x.req.Stream {
+		return x.stream(c)
+	}
+	return x.whole(c)
+}
+
+// begin reads a request and starts it. Large ones take their turn: each keeps a
+// processor for a while, and many at once would keep small ones waiting.
+func (x *exchange) begin(route string, body []byte, p bus.Principal) error {
+	if len(body) >= largeBytes {
+		if x.s.large.Acquire(x.ctx, 1) != nil {
+			return context.Cause(x.ctx)
+		}
+		defer x.s.large.Release(1)
+	}
+	req, err := x.cd.Decode(route, body)
+	if err != nil {
+		return err
+	}
+	x.req = req
+	answer, err := x.s.deps.Open(x.ctx, Call{Context: x.ctx, ID: x.id, Route: route, Request: req, Principal: p})
+	if err != nil {
+		return err
+	}
+	x.answer = answer
+	return nil
 }
 
 // exchange is one request as HTTP sees it.
@@ -200,19 +224,6 @@ func (x *exchange) refuse(c *fiber.Ctx, err error) error {
 		retry(c, f)
 	}
 	return send(c, status, body)
-}
-
-func (x *exchange) run(c *fiber.Ctx, route string, p bus.Principal) error {
-	var err error
-	x.answer, err = x.s.deps.Open(x.ctx, Call{Context: x.ctx, ID: x.id, Route: route, Request: x.req, Principal: p})
-	if err != nil {
-		x.answer = nil
-		return x.refuse(c, err)
-	}
-	if x.req.Stream {
-		return x.stream(c)
-	}
-	return x.whole(c)
 }
 
 // failure gives the error of a batch that ends in one.

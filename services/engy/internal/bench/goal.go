@@ -88,6 +88,8 @@ func goals() []goal {
 		{title: "P10 streams a core at 50 tokens/s", of: scaled(fullOf("stream500", "tokens_s_core"), 1.0/50), must: 650, should: 1100, least: true},
 		{title: "P11 memory a stream, edge alone, idle", of: fullOf("memory", "idle_kib"), must: 64, should: 40, unit: "KiB"},
 		{title: "P12 memory a stream, all processes, c500 − c100", of: fullOf("memory", "flow_kib"), must: 250, should: 120, unit: "KiB"},
+		{title: "images: edge's memory at its peak, × the bodies", of: fullOf("images", "peak_x"), must: 3, should: 2, unit: "×"},
+		{title: "images: the same 15 s after the last", of: fullOf("images", "after_x"), must: 0.1, should: 0.05, unit: "×"},
 		{title: "P13 client gone while silent, engine free, p99, streaming", of: fullOf("leave", "stream_p99_ms"), must: 250, should: 100, unit: "ms"},
 		{title: "P13 the same, not streaming", of: fullOf("leave", "whole_p99_ms"), must: 250, should: 100, unit: "ms"},
 		{title: "P14 lost or doubled tokens, streams without an end, failed requests", of: lost},

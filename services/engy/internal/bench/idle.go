@@ -164,6 +164,50 @@ func runMemory(ctx context.Context, l *lab, _ target) (values, error) {
 	return v, l.running(ctx, 0)
 }
 
+const (
+	imageBytes    = 20 << 20
+	imageRequests = 50
+	imagesSettle  = 15 * time.Second
+)
+
+// runImages sends requests full of images all at once, and looks at what the edge
+// takes for them at the most, and has still when they are over.
+func runImages(ctx context.Context, l *lab, _ target) (values, error) {
+	if err := l.renew(ctx); err != nil {
+		return nil, err
+	}
+	edge := l.rig.procs[edgeName].pid()
+	before, err := residentBytes(edge)
+	if err != nil {
+		return nil, err
+	}
+	w := work{name: "images", tokens: 1, ttft: time.Second, images: imageBytes}
+	n := l.times(imageRequests, 2)
+	cs := newClients(l.full.addr, n)
+	ld := l.load(w, l.full)
+	err = l.warm(l.full, ld.closed(ctx, cs, closed{clients: n, each: 1}))
+	closeAll(cs)
+	if err != nil {
+		return nil, err
+	}
+	most, err := peakBytes(edge)
+	if err != nil {
+		return nil, err
+	}
+	if err := rest(ctx, imagesSettle); err != nil {
+		return nil, err
+	}
+	after, err := residentBytes(edge)
+	if err != nil {
+		return nil, err
+	}
+	all := float64(n * len(ld.form.raw))
+	return values{
+		"peak_x": float64(most-before) / all, "after_x": float64(after-before) / all,
+		"peak_mib": float64(most) / (1 << 20), "after_mib": float64(after) / (1 << 20), "body_mib": float64(len(ld.form.raw)) / (1 << 20),
+	}, nil
+}
+
 // renew restarts the product and lets it serve a few requests, so that what
 // every process needs once is there before anything is measured.
 func (l *lab) renew(ctx context.Context) error {

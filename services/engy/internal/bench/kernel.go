@@ -89,14 +89,18 @@ func busyCPU() (time.Duration, error) {
 	return sum, nil
 }
 
-// residentBytes is the memory that a process has in use.
-func residentBytes(pid int) (int64, error) {
+// residentBytes is the memory that a process has in use, peakBytes the most that
+// it had.
+func residentBytes(pid int) (int64, error) { return statusBytes(pid, "VmRSS:") }
+func peakBytes(pid int) (int64, error)     { return statusBytes(pid, "VmHWM:") }
+
+func statusBytes(pid int, name string) (int64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, fmt.Errorf("process %d: %w", pid, err)
 	}
 	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, name); ok {
 			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
 			if err != nil {
 				return 0, fmt.Errorf("process %d: memory: %w", pid, err)

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"sync"
@@ -31,6 +32,8 @@ type work struct {
 	stream    bool
 	// bytes is about how long the body is.
 	bytes int
+	// images is how many bytes of images the request holds.
+	images int
 }
 
 const (
@@ -49,19 +52,35 @@ type form struct {
 func (w work) form(t target) form {
 	mark := fmt.Sprintf("[[sim tokens=%d ttft=%s itl=%s think=0]]", w.tokens, w.ttft, w.itl)
 	fill := max(w.bytes, bodyBytes) - 250
-	head := fmt.Sprintf(`{"model":%q,"max_tokens":%d,"stream":%t,`, model, w.tokens, w.stream)
+	asked, content, shut := model, `"`, `"`
+	if w.images > 0 {
+		asked, content, shut = seeing, "["+images(w.images)+`{"type":"text","text":"`, `"}]`
+	}
+	head := fmt.Sprintf(`{"model":%q,"max_tokens":%d,"stream":%t,`, asked, w.tokens, w.stream)
 	if w.stream {
 		head += `"stream_options":{"include_usage":true},`
 	}
-	head += `"messages":[{"role":"user","content":"` + strings.Repeat("lorem ipsum dolore ", fill/19+1)
-	body := head + mark + " number " + indexBlank + `"}]}`
+	head += `"messages":[{"role":"user","content":` + content + strings.Repeat("lorem ipsum dolore ", fill/19+1)
+	end := shut + `}]}`
+	body := head + mark + " number " + indexBlank + end
 	top := "POST /v1/chat/completions HTTP/1.1\r\nHost: " + t.addr +
 		"\r\nContent-Type: application/json\r\nContent-Length: " + fmt.Sprint(len(body)) + "\r\nAuthorization: Bearer "
 	return form{
 		raw:     []byte(top + t.secrets[0] + "\r\n\r\n" + body),
 		keyAt:   len(top),
-		indexAt: len(top) + len(t.secrets[0]) + 4 + len(body) - len(`"}]}`) - indexWide,
+		indexAt: len(top) + len(t.secrets[0]) + 4 + len(body) - len(end) - indexWide,
 	}
+}
+
+// imageCount is how many images a request with images holds.
+const imageCount = 4
+
+// images writes parts with so many bytes of images in all.
+func images(size int) string {
+	raw := make([]byte, size/imageCount)
+	copy(raw, "\x89PNG\r\n\x1a\n")
+	part := `{"type":"image_url","image_url":{"url":"data:image/png;base64,` + base64.StdEncoding.EncodeToString(raw) + `"}},`
+	return strings.Repeat(part, imageCount)
 }
 
 // fill makes one request of the form, in the buffer of an earlier one if there

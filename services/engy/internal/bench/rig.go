@@ -27,9 +27,11 @@ const (
 	model = "deepseek-v4-flash-0731"
 	// engineWindow is larger than any prompt here, however it is counted.
 	engineWindow = 1 << 24
-	accounts     = 100
-	creditMicro  = money.Micro(100_000_000_000)
-	slots        = 4000
+	// seeing takes images, too.
+	seeing      = "kimi-k3"
+	accounts    = 100
+	creditMicro = money.Micro(100_000_000_000)
+	slots       = 4000
 
 	readyWait = 60 * time.Second
 	askWait   = time.Second
@@ -95,7 +97,7 @@ func openRig(ctx context.Context, o Options, fail context.CancelCauseFunc) (*rig
 
 func (r *rig) startEngine(ctx context.Context) (err error) {
 	r.engine, err = r.start(ctx, engineName, true, []string{
-		"SIM_LISTEN=127.0.0.1:0", fmt.Sprintf("SIM_MODELS=%s=%d", model, engineWindow), "SIM_NO_CACHE=true", "SIM_DRAIN=0s",
+		"SIM_LISTEN=127.0.0.1:0", fmt.Sprintf("SIM_MODELS=%s=%d,%s=%d+image", model, engineWindow, seeing, engineWindow), "SIM_NO_CACHE=true", "SIM_DRAIN=0s",
 	})
 	r.engine = strings.TrimPrefix(r.engine, "http://")
 	return err
@@ -162,7 +164,7 @@ func (r *rig) startProduct(ctx context.Context) (err error) {
 		return err
 	}
 	if _, err := r.start(ctx, workerName, false, []string{
-		nats, "WORKER_ENGINE=http://" + r.engine, "WORKER_MODELS=" + model, fmt.Sprintf("WORKER_SLOTS=%d", slots),
+		nats, "WORKER_ENGINE=http://" + r.engine, "WORKER_MODELS=" + model + "," + seeing, fmt.Sprintf("WORKER_SLOTS=%d", slots),
 		"WORKER_NAME=bench", "WORKER_REGION=us", "WORKER_ZDR=true", "WORKER_GRACE=1s",
 	}); err != nil {
 		return err

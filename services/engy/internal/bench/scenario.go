@@ -84,6 +84,10 @@ func scenarios() []scenario {
 			one("flow_kib", "edge + nats + worker + billing, KiB a stream, 500 against 100", absolute),
 			{[]string{"peak100_mib", "peak500_mib"}, "peak MiB at 100 · 500 streams", absolute},
 		}, run: runMemory},
+		{name: "images", title: "50 requests at once, each with 20 MiB of images", alone: true, metrics: []metric{
+			one("peak_x", "edge at its peak, × the bodies", absolute), one("after_x", "edge 15 s later, × the bodies", absolute),
+			{[]string{"body_mib", "peak_mib", "after_mib"}, "MiB: a body · edge at its peak · later", absolute},
+		}, run: runImages},
 		{name: "leave", title: "20 clients leave while the engine is silent", metrics: []metric{
 			one("stream_p50_ms", "streaming, engine free after, p50 ms", added), one("stream_p99_ms", "streaming, p99 ms", added),
 			one("whole_p50_ms", "not streaming, p50 ms", added), one("whole_p99_ms", "not streaming, p99 ms", added),

@@ -33,6 +33,8 @@ const Fingerprint = "engy-simulator"
 type Model struct {
 	ID     string
 	Window int
+	// Media lists what the model takes beside text.
+	Media []string
 }
 
 // Options are the values and bounds that a server works with.

@@ -32,10 +32,12 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 		Created     int64  `json:"created"`
 		OwnedBy     string `json:"owned_by"`
 		MaxModelLen int    `json:"max_model_len"`
+		// Modalities are what the model takes.
+		Modalities []string `json:"input_modalities"`
 	}
 	list := make([]model, 0, len(s.opt.Models))
 	for _, m := range s.opt.Models {
-		list = append(list, model{m.ID, "model", s.started.Unix(), Fingerprint, m.Window})
+		list = append(list, model{m.ID, "model", s.started.Unix(), Fingerprint, m.Window, append([]string{"text"}, m.Media...)})
 	}
 	s.page(w, struct {
 		Object string  `json:"object"`

@@ -25,9 +25,9 @@ type content struct {
 // they are read when it is known.
 type block struct {
 	Type      string         `json:"type"`
-	Text      jsontext.Value `json:"text"`
-	Thinking  jsontext.Value `json:"thinking"`
-	Source    jsontext.Value `json:"source"`
+	Text      wire.Raw       `json:"text"`
+	Thinking  wire.Raw       `json:"thinking"`
+	Source    wire.Raw       `json:"source"`
 	ID        jsontext.Value `json:"id"`
 	Name      jsontext.Value `json:"name"`
 	Input     jsontext.Value `json:"input"`
@@ -44,7 +44,7 @@ func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	switch c.kind = dec.PeekKind(); c.kind {
 	case '"':
 		text, err := dec.ReadValue()
-		c.text = llm.Verbatim(bytes.Clone(text))
+		c.text = llm.Verbatim(text)
 		return err
 	case '[':
 		return json.UnmarshalDecode(dec, &c.blocks)
@@ -90,7 +90,7 @@ func word(field string, raw jsontext.Value) (string, error) {
 
 // add appends a text. Empty ones say nothing, and some templates stumble over
 // them.
-func add(parts []llm.Part, field string, raw jsontext.Value) ([]llm.Part, error) {
+func add(parts []llm.Part, field string, raw wire.Raw) ([]llm.Part, error) {
 	text, err := wire.Text(field, raw)
 	if err != nil || text.Empty() {
 		return parts, err
@@ -173,11 +173,11 @@ func (b *block) shown(parts []llm.Part, field string) ([]llm.Part, error) {
 }
 
 // image reads an inline image. Addresses are never fetched, so they are refused.
-func image(field string, raw jsontext.Value) (*llm.Media, error) {
+func image(field string, raw wire.Raw) (*llm.Media, error) {
 	var source struct {
-		Type string `json:"type"`
-		Kind string `json:"media_type"`
-		Data string `json:"data"`
+		Type string     `json:"type"`
+		Kind string     `json:"media_type"`
+		Data llm.Base64 `json:"data"`
 	}
 	if raw.Kind() != '{' || json.Unmarshal(raw, &source) != nil {
 		return nil, fault.At(field, field+" must be an object with a type, a media_type and data")

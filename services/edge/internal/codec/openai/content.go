@@ -1,8 +1,6 @@
 package openai
 
 import (
-	"bytes"
-
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -21,11 +19,11 @@ type content struct {
 }
 
 type part struct {
-	Type     string         `json:"type"`
-	Text     jsontext.Value `json:"text"`
-	Refusal  jsontext.Value `json:"refusal"`
-	ImageURL jsontext.Value `json:"image_url"`
-	Audio    *inputAudio    `json:"input_audio"`
+	Type     string      `json:"type"`
+	Text     wire.Raw    `json:"text"`
+	Refusal  wire.Raw    `json:"refusal"`
+	ImageURL wire.Raw    `json:"image_url"`
+	Audio    *inputAudio `json:"input_audio"`
 
 	// The rest belongs to Anthropic's blocks.
 	Source    *source        `json:"source"`
@@ -39,14 +37,14 @@ type part struct {
 }
 
 type source struct {
-	Type      string `json:"type"`
-	MediaType string `json:"media_type"`
-	Data      string `json:"data"`
+	Type      string     `json:"type"`
+	MediaType string     `json:"media_type"`
+	Data      llm.Base64 `json:"data"`
 }
 
 type inputAudio struct {
-	Data   string `json:"data"`
-	Format string `json:"format"`
+	Data   llm.Base64 `json:"data"`
+	Format string     `json:"format"`
 }
 
 // UnmarshalJSONFrom reads any of the three forms.
@@ -57,7 +55,7 @@ func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		if err != nil {
 			return err
 		}
-		c.parts = []llm.Part{{Text: llm.Verbatim(bytes.Clone(text))}}
+		c.parts = []llm.Part{{Text: llm.Verbatim(text)}}
 		return nil
 	case '[':
 		var parts []part
@@ -80,8 +78,8 @@ func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return fault.At("messages", "content must be a string, a list of parts, or null")
 }
 
-// textPart keeps a text as it came. Nobody else holds it.
-func textPart(raw jsontext.Value) (llm.Part, error) {
+// textPart keeps a text as it came.
+func textPart(raw wire.Raw) (llm.Part, error) {
 	switch raw.Kind() {
 	case '"':
 		return llm.Part{Text: llm.Verbatim(raw)}, nil
@@ -144,20 +142,15 @@ func (p *part) result() llm.Item {
 }
 
 // image reads an inline image, with its address in an object or bare.
-func image(raw jsontext.Value) (*llm.Media, error) {
-	var url string
+func image(raw wire.Raw) (*llm.Media, error) {
 	if raw.Kind() == '"' {
-		if err := json.Unmarshal(raw, &url); err != nil {
-			return nil, err
-		}
-	} else {
-		var object struct {
-			URL string `json:"url"`
-		}
-		if len(raw) == 0 || json.Unmarshal(raw, &object) != nil {
-			return nil, fault.At("messages", "image_url must be an object with a url")
-		}
-		url = object.URL
+		return wire.DataURI("messages", raw)
 	}
-	return wire.DataURI("messages", url)
+	var object struct {
+		URL wire.Raw `json:"url"`
+	}
+	if len(raw) == 0 || json.Unmarshal(raw, &object) != nil {
+		return nil, fault.At("messages", "image_url must be an object with a url")
+	}
+	return wire.DataURI("messages", object.URL)
 }

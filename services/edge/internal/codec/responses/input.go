@@ -1,7 +1,6 @@
 package responses
 
 import (
-	"bytes"
 	"encoding/base64"
 	"strconv"
 	"strings"
@@ -70,25 +69,25 @@ func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	case err != nil:
 		return err
 	case kind == '"':
-		c.text, c.isText = llm.Verbatim(bytes.Clone(raw)), true
+		c.text, c.isText = llm.Verbatim(raw), true
 	case kind != 'n':
-		c.raw = raw.Clone()
+		c.raw = raw
 	}
 	return nil
 }
 
 // part is a part of a content.
 type part struct {
-	Type     string         `json:"type"`
-	Text     jsontext.Value `json:"text"`
-	Refusal  jsontext.Value `json:"refusal"`
-	ImageURL jsontext.Value `json:"image_url"`
-	Audio    *inputAudio    `json:"input_audio"`
+	Type     string      `json:"type"`
+	Text     wire.Raw    `json:"text"`
+	Refusal  wire.Raw    `json:"refusal"`
+	ImageURL wire.Raw    `json:"image_url"`
+	Audio    *inputAudio `json:"input_audio"`
 }
 
 type inputAudio struct {
-	Data   string `json:"data"`
-	Format string `json:"format"`
+	Data   llm.Base64 `json:"data"`
+	Format string     `json:"format"`
 }
 
 // list reads a content that must be a list of parts.
@@ -142,8 +141,8 @@ func (c *content) parts(field string) ([]llm.Part, error) {
 	return out, nil
 }
 
-// text makes a part of a text that nobody else holds.
-func text(field string, raw jsontext.Value) (llm.Part, error) {
+// text makes a part of a text.
+func text(field string, raw wire.Raw) (llm.Part, error) {
 	switch raw.Kind() {
 	case '"':
 		return llm.Part{Text: llm.Verbatim(raw)}, nil
@@ -154,19 +153,17 @@ func text(field string, raw jsontext.Value) (llm.Part, error) {
 }
 
 // image reads an inline image, its address bare or in an object.
-func image(field string, raw jsontext.Value) (*llm.Media, error) {
-	var url string
+func image(field string, raw wire.Raw) (*llm.Media, error) {
 	var object struct {
-		URL string `json:"url"`
+		URL wire.Raw `json:"url"`
 	}
 	switch {
-	case raw.Kind() == '"' && json.Unmarshal(raw, &url) == nil:
+	case raw.Kind() == '"':
+		return wire.DataURI(field, raw)
 	case raw.Kind() == '{' && json.Unmarshal(raw, &object) == nil:
-		url = object.URL
-	default:
-		return nil, fault.At(field, field+" must be a data URI: images must be inline, no files are stored")
+		return wire.DataURI(field, object.URL)
 	}
-	return wire.DataURI(field, url)
+	return nil, fault.At(field, field+" must be a data URI: images must be inline, no files are stored")
 }
 
 // plain joins the texts of a content, with a gap between them.
@@ -176,7 +173,7 @@ func (c *content) plain(field, gap string) (string, error) {
 		return "", err
 	}
 	if c.isText {
-		return decoded(field, jsontext.Value(c.text))
+		return decoded(field, wire.Raw(c.text))
 	}
 	texts := make([]string, 0, len(list))
 	for _, p := range list {
@@ -190,7 +187,7 @@ func (c *content) plain(field, gap string) (string, error) {
 }
 
 // decoded gives the characters of a JSON string; null and nothing have none.
-func decoded(field string, raw jsontext.Value) (string, error) {
+func decoded[V ~[]byte](field string, raw V) (string, error) {
 	t, err := wire.Text(field, raw)
 	if err != nil {
 		return "", err

@@ -6,24 +6,28 @@ import (
 	"io"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/llm"
 )
 
 // DataURI reads an inline image. Addresses are never fetched, so they are
 // refused here.
-func DataURI(field, uri string) (*llm.Media, error) {
-	head, data, ok := strings.Cut(uri, ",")
-	kind, isData := strings.CutPrefix(strings.ToLower(head), "data:")
+func DataURI(field string, raw Raw) (*llm.Media, error) {
+	var uri llm.Base64
+	ok := json.Unmarshal(raw, &uri) == nil
+	head, data, found := bytes.Cut(uri, []byte(","))
+	kind, isData := strings.CutPrefix(strings.ToLower(string(head[:min(len(head), typeMax)])), "data:")
 	kind, isBase64 := strings.CutSuffix(kind, ";base64")
-	if !ok || !isData || !isBase64 || !strings.HasPrefix(kind, "image/") {
+	if !ok || !found || !isData || !isBase64 || !strings.HasPrefix(kind, "image/") {
 		return nil, fault.At(field, "images must be inline: a base64 data:image/ URI; addresses are not fetched")
 	}
 	return Image(field, kind, data)
 }
 
 // Image checks an inline image given as its type and base64 data.
-func Image(field, kind, data string) (*llm.Media, error) {
+func Image(field, kind string, data llm.Base64) (*llm.Media, error) {
 	kind = strings.ToLower(kind)
 	if !strings.HasPrefix(kind, "image/") {
 		return nil, fault.At(field, "the type of an image must begin with image/")
@@ -39,7 +43,7 @@ func Image(field, kind, data string) (*llm.Media, error) {
 }
 
 // Audio checks inline sound given as its base64 data and the name of its format.
-func Audio(field, format, data string) (*llm.Media, error) {
+func Audio(field, format string, data llm.Base64) (*llm.Media, error) {
 	data, _, ok := decoded(data)
 	if !ok {
 		return nil, fault.At(field, "sound must be inline: valid base64; addresses are not fetched")
@@ -47,13 +51,22 @@ func Audio(field, format, data string) (*llm.Media, error) {
 	return &llm.Media{Kind: "audio", Type: format, Data: data}, nil
 }
 
-// decoded checks base64 and gives its first bytes. Line breaks are left out of the data.
-func decoded(data string) (clean string, first head, ok bool) {
-	if clean = data; strings.ContainsAny(data, "\r\n") {
-		clean = strings.NewReplacer("\n", "", "\r", "").Replace(data)
+// typeMax bounds what stands before the data of a URI.
+const typeMax = 256
+
+// decoded checks base64 and gives its first bytes. Line breaks are left out of the
+// data.
+func decoded(data llm.Base64) (clean llm.Base64, first head, ok bool) {
+	if clean = data; bytes.ContainsAny(data, "\r\n") {
+		clean = bytes.Map(func(r rune) rune {
+			if r == '\r' || r == '\n' {
+				return -1
+			}
+			return r
+		}, data)
 	}
-	_, err := io.Copy(&first, base64.NewDecoder(base64.StdEncoding, strings.NewReader(clean)))
-	return clean, first, err == nil && clean != ""
+	_, err := io.Copy(&first, base64.NewDecoder(base64.StdEncoding, bytes.NewReader(clean)))
+	return clean, first, err == nil && len(clean) > 0
 }
 
 // headBytes is how much of an image tells its type.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/services/edge/internal/codec/wire"
 )
 
@@ -19,23 +20,23 @@ func TestAnImageIsWhatItSaysItIs(t *testing.T) {
 	for kind, head := range heads {
 		data := base64.StdEncoding.EncodeToString([]byte(head))
 		for said := range heads {
-			_, err := wire.Image("f", said, data)
+			_, err := wire.Image("f", said, llm.Base64(data))
 			if said == kind {
 				require.NoError(t, err, said)
 				continue
 			}
 			require.True(t, fault.Is(err, fault.Invalid), "%s said to be %s", kind, said)
 		}
-		_, err := wire.Image("f", "image/jpg", data)
+		_, err := wire.Image("f", "image/jpg", llm.Base64(data))
 		require.Equal(t, kind == "image/jpeg", err == nil, kind)
 	}
-	m, err := wire.Image("f", "IMAGE/PNG", "iVBO\r\nRw0KGgo=")
+	m, err := wire.Image("f", "IMAGE/PNG", llm.Base64("iVBO\r\nRw0KGgo="))
 	require.NoError(t, err)
-	require.Equal(t, "image/png iVBORw0KGgo=", m.Type+" "+m.Data)
+	require.Equal(t, "image/png iVBORw0KGgo=", m.Type+" "+string(m.Data))
 	for _, bad := range []string{"", "@@@", "iVBORw0KGgo", "iVBORw0KGgo=x", "\n"} {
-		_, err := wire.Image("f", "image/png", bad)
+		_, err := wire.Image("f", "image/png", llm.Base64(bad))
 		require.True(t, fault.Is(err, fault.Invalid), bad)
-		_, err = wire.Audio("f", "wav", bad)
+		_, err = wire.Audio("f", "wav", llm.Base64(bad))
 		require.True(t, fault.Is(err, fault.Invalid), bad)
 	}
 }
@@ -46,10 +47,10 @@ func TestAnImageIsInline(t *testing.T) {
 		"https://example.com/a.png", "http://169.254.169.254/latest/meta-data/", "HTTP://[::1]:8222/", "file:///some/file",
 		"//host/x", "data:text/html;base64,PGI+", "data:image/png,raw", "data:image/png;base64,@@@", "data:image/png;base64,", "",
 	} {
-		_, err := wire.DataURI("f", uri)
+		_, err := wire.DataURI("f", wire.Raw(llm.NewVerbatim(uri)))
 		require.True(t, fault.Is(err, fault.Invalid), uri)
 		require.Equal(t, "f", fault.Of(err).Field)
 	}
-	_, err := wire.DataURI("f", "DATA:Image/PNG;BASE64,iVBORw0KGgo=")
+	_, err := wire.DataURI("f", wire.Raw(`"DATA:Image\/PNG;BASE64,iVBORw0KGgo="`))
 	require.NoError(t, err)
 }

@@ -29,6 +29,20 @@ const (
 	nameShown = 64
 )
 
+// Raw is a value as it stands in the body, which is not copied: a body is the
+// codec's for good and never changes.
+type Raw []byte
+
+// UnmarshalJSONFrom keeps the value.
+func (r *Raw) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	v, err := dec.ReadValue()
+	*r = Raw(v)
+	return err
+}
+
+// Kind tells what the value is, 0 when there is none.
+func (r Raw) Kind() jsontext.Kind { return jsontext.Value(r).Kind() }
+
 // Decode reads a body into T strictly. Text that is cut in the middle of a
 // character, as some clients send it, is mended once: what is no character
 // becomes U+FFFD.
@@ -120,7 +134,7 @@ func ToolName(field, name string) error {
 	return nil
 }
 
-// Keep copies a value that travels on verbatim. Deep ones are refused: they
+// Keep checks a value that travels on verbatim. Deep ones are refused: they
 // travel inside other values, and every reader has a limit.
 func Keep(field string, raw jsontext.Value) ([]byte, error) {
 	depth, inText := 0, false
@@ -139,14 +153,14 @@ func Keep(field string, raw jsontext.Value) ([]byte, error) {
 			depth--
 		}
 	}
-	return bytes.Clone(raw), nil
+	return raw, nil
 }
 
 // Text keeps a text as it came. Null and nothing are the empty text.
-func Text(field string, raw jsontext.Value) (llm.Verbatim, error) {
-	switch raw.Kind() {
+func Text[V ~[]byte](field string, raw V) (llm.Verbatim, error) {
+	switch jsontext.Value(raw).Kind() {
 	case '"':
-		return llm.Verbatim(bytes.Clone(raw)), nil
+		return llm.Verbatim(raw), nil
 	case 'n', 0:
 		return nil, nil
 	}
@@ -178,7 +192,8 @@ func Members(raw jsontext.Value, take func(name string, value jsontext.Value) er
 	if len(raw) == 0 {
 		return nil
 	}
-	dec := jsontext.NewDecoder(bytes.NewReader(raw))
+	// A buffer, unlike any other reader, is read where it stands.
+	dec := jsontext.NewDecoder(bytes.NewBuffer(raw))
 	if _, err := dec.ReadToken(); err != nil {
 		return Refusal(err)
 	}

@@ -1,6 +1,7 @@
 package openaihttp
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,20 +193,26 @@ func content(b []byte, parts []llm.Part) []byte {
 			b = append(append(b, `{"type":"text","text":`...), p.Text.Quoted()...)
 			b = append(b, '}')
 		case p.Media.Kind == "audio":
-			b = quote(append(b, `{"type":"input_audio","input_audio":{"data":`...), p.Media.Data)
-			b = quote(append(b, `,"format":`...), format(p.Media.Type))
+			b = append(append(b, `{"type":"input_audio","input_audio":{"data":"`...), plain(p.Media.Data)...)
+			b = quote(append(b, `","format":`...), format(p.Media.Type))
 			b = append(b, "}}"...)
 		default:
 			b = quote(append(b, `{"type":"image_url","image_url":{"url":`...), "data:"+p.Media.Type+";base64")
-			// Two strings become one, without a copy of the data: the comma takes
-			// the place of the quotes between them.
-			comma := len(b) - 1
-			b = quote(b[:comma], p.Media.Data)
-			b[comma] = ','
-			b = append(b, "}}"...)
+			// The data goes into the same string: base64 needs no escapes.
+			b[len(b)-1] = ','
+			b = append(append(b, plain(p.Media.Data)...), `"}}`...)
 		}
 	}
 	return append(b, ']')
+}
+
+// plain gives what may stand in a JSON string as it is; nothing else is base64,
+// and what is not base64 did not come from an edge.
+func plain(data llm.Base64) llm.Base64 {
+	if bytes.IndexByte(data, '"') >= 0 || bytes.IndexByte(data, '\\') >= 0 {
+		return nil
+	}
+	return data
 }
 
 // format is the name that OpenAI has for a type of sound.

@@ -23,9 +23,9 @@ func whole() *llm.Request {
 			{Role: llm.Developer, Parts: []llm.Part{{Text: llm.Verbatim("\"Be <brief> & \\\"kind\\\".\u2028\\n\\u0001\"")}}},
 			{Role: llm.User, Name: "ann", Parts: []llm.Part{
 				{Text: llm.NewVerbatim("look")},
-				{Media: &llm.Media{Kind: "image", Type: "image/png", Data: "iVBORw0KGgo="}},
-				{Media: &llm.Media{Kind: "audio", Type: "audio/mpeg", Data: "SUQz"}},
-				{Media: &llm.Media{Kind: "audio", Type: "audio/x-wav", Data: "UklG"}},
+				{Media: &llm.Media{Kind: "image", Type: "image/png", Data: llm.Base64("iVBORw0KGgo=")}},
+				{Media: &llm.Media{Kind: "audio", Type: "audio/mpeg", Data: llm.Base64("SUQz")}},
+				{Media: &llm.Media{Kind: "audio", Type: "audio/x-wav", Data: llm.Base64("UklG")}},
 			}},
 			{
 				Role: llm.Assistant, Reasoning: "hm",
@@ -148,7 +148,7 @@ func TestALongPromptIsCopiedOnce(t *testing.T) {
 		"code": long(),
 		"text": {Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{{Text: llm.NewVerbatim(strings.Repeat("All of this is prose, more or less.\n", 1<<16))}}}}},
 		"image": {Items: []llm.Item{{Role: llm.User, Parts: []llm.Part{
-			{Text: llm.NewVerbatim("x")}, {Media: &llm.Media{Kind: "image", Type: "image/png", Data: strings.Repeat("AAAA", 1<<20)}},
+			{Text: llm.NewVerbatim("x")}, {Media: &llm.Media{Kind: "image", Type: "image/png", Data: llm.Base64(strings.Repeat("AAAA", 1<<20))}},
 		}}}},
 	} {
 		body := openaihttp.Encode(openaihttp.VLLM, "m", req, "")

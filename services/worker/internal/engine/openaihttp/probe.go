@@ -19,6 +19,8 @@ type modelList struct {
 		ID      string `json:"id"`
 		OwnedBy string `json:"owned_by"`
 		Window  int64  `json:"max_model_len"`
+		// Modalities are told by few.
+		Modalities []string `json:"input_modalities"`
 	} `json:"data"`
 }
 
@@ -40,6 +42,7 @@ func (e *Engine) Facts(ctx context.Context) (facts.Engine, error) {
 			Name: row.ID, Window: max(0, row.Window),
 			Modalities: []string{"text"}, Features: slices.Clone(q.features),
 		}
+		modalities(&m, slices.Contains(row.Modalities, "image"), slices.Contains(row.Modalities, "audio"))
 		if q.describe != nil {
 			q.describe(e, ctx, &m)
 		}
@@ -216,10 +219,10 @@ func (e *Engine) ollama(ctx context.Context, m *facts.Model) {
 }
 
 func modalities(m *facts.Model, image, audio bool) {
-	if image {
+	if image && !slices.Contains(m.Modalities, "image") {
 		m.Modalities = append(m.Modalities, "image")
 	}
-	if audio {
+	if audio && !slices.Contains(m.Modalities, "audio") {
 		m.Modalities = append(m.Modalities, "audio")
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestWhatAToolShowsGoesToTheUsersTurn(t *testing.T) {
 	t.Parallel()
 	say := func(s string) llm.Part { return llm.Part{Text: llm.NewVerbatim(s)} }
-	image := llm.Part{Media: &llm.Media{Kind: "image", Type: "image/png", Data: "AAAA"}}
+	image := llm.Part{Media: &llm.Media{Kind: "image", Type: "image/png", Data: llm.Base64("AAAA")}}
 	const shown = `{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}`
 	results := []llm.Item{
 		{Role: llm.Tool, CallID: "A", Parts: []llm.Part{say("a"), image}},

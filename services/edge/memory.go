@@ -1,0 +1,67 @@
+package edge
+
+import (
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// memory gives back to the machine what large requests leave behind. The heap of
+// an edge that is idle after a burst of them would stay as large as the burst for
+// minutes: nothing is allocated, so nothing is collected.
+type memory struct {
+	mu    sync.Mutex
+	held  int64 // bytes of large bodies under way
+	left  int64 // bytes that ended since memory was given back
+	timer *time.Timer
+}
+
+// take counts a body of n bytes; give is called when it is over.
+func (m *memory) take(n int) {
+	if n < LargeBytes {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held += int64(n)
+}
+
+func (m *memory) give(n int) {
+	if n < LargeBytes {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held -= int64(n)
+	m.left += int64(n)
+	if m.held > 0 || m.left < TidyBytes {
+		return
+	}
+	if m.timer == nil {
+		m.timer = time.AfterFunc(TidyAfter, m.tidy)
+		return
+	}
+	m.timer.Reset(TidyAfter)
+}
+
+// tidy runs when no large request has been under way for a while.
+func (m *memory) tidy() {
+	m.mu.Lock()
+	quiet := m.held == 0 && m.left >= TidyBytes
+	if quiet {
+		m.left = 0
+	}
+	m.mu.Unlock()
+	if quiet {
+		debug.FreeOSMemory()
+	}
+}
+
+// close ends the wait.
+func (m *memory) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timer != nil {
+		m.timer.Stop()
+	}
+}
