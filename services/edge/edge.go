@@ -182,15 +182,18 @@ func (e *edge) ready() bool { return e.bus.Connected() && e.billing.Load() }
 func (e *edge) live(model string) (admit.Live, bool) {
 	l, ok := e.fleet.Model(model)
 	return admit.Live{
-		Modalities: l.Modalities,
-		Place: func(class bus.Class, media []string, allowed func(string) bool) (string, bool) {
-			return e.fleet.Region(fleet.Need{Model: model, Class: class, Modalities: media, Allowed: allowed}, e.cfg.Region)
+		Modalities: l.Modalities, Features: l.Features,
+		Window: func(n admit.Need) (int64, bool) { return e.fleet.Window(need(model, n)) },
+		Place: func(n admit.Need) (region, worker string, ok bool) {
+			return e.fleet.Place(need(model, n), e.cfg.Region)
 		},
 	}, ok
 }
 
-func (e *edge) need(a *admit.Admission) fleet.Need {
-	return fleet.Need{Model: a.Model.ID, Class: a.Ticket.Class, Modalities: a.Media, Allowed: a.Allowed}
+func need(model string, n admit.Need) fleet.Need {
+	return fleet.Need{
+		Model: model, Class: n.Class, Modalities: n.Media, Features: n.Features, Window: n.Window, Allowed: n.Allowed,
+	}
 }
 
 // models lists what is served now: catalogue rows with a price and at least

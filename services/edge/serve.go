@@ -66,12 +66,16 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 	// The request travels as body. Nothing reads its words again, and they would
 	// keep all of what the caller sent.
 	call.Request.Items, call.Request.Tools, call.Request.Extra = nil, nil, nil
+	if raw := call.Request.Raw; raw != nil {
+		raw.Text, raw.IDs = nil, nil
+	}
 	x.body, x.bytes = body, len(body)
-	need := e.need(a)
+	asks := need(a.Model.ID, a.Need)
 	x.job, err = e.desk.Place(offer.Order{
 		Ticket: a.Ticket, Body: body, Stream: call.Request.Stream,
-		Other: func(except func(string) bool) (string, string, bool) { return e.fleet.Other(need, except) },
-		Free:  func() int { return e.fleet.Free(need) },
+		Other: func(except func(string) bool) (string, string, bool) { return e.fleet.Other(asks, except) },
+		Free:  func() int { return e.fleet.Free(asks) },
+		Fits:  func(worker string) bool { return e.fleet.Fits(asks, worker) },
 	})
 	if err != nil {
 		return nil, err

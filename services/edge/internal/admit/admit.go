@@ -38,8 +38,26 @@ const (
 // Live is what the fleet offers for a model now.
 type Live struct {
 	Modalities []string
-	// Place picks a region for a class among the allowed ones.
-	Place func(class bus.Class, media []string, allowed func(region string) bool) (string, bool)
+	Features   []string
+	// Window gives the largest window of the workers that meet a need, whatever its
+	// Window is; 0 when one of them does not tell its own, false when there is none.
+	Window func(Need) (int64, bool)
+	// Place picks a region for a need, and a worker of it when not just any may have
+	// the ticket.
+	Place func(Need) (region, worker string, ok bool)
+}
+
+// Need is what a request asks of a worker, on every attempt.
+type Need struct {
+	Class bus.Class
+	// Media lists the modalities beside text that the request holds.
+	Media []string
+	// Features lists what the engine must be able to do.
+	Features []string
+	// Window is how many tokens the engine's window should hold.
+	Window int64
+	// Allowed tells which regions may serve.
+	Allowed func(region string) bool
 }
 
 // Config is what admission works with.
@@ -61,10 +79,7 @@ type Admission struct {
 	Rates   pricing.Rates
 	Ticket  bus.Ticket
 	Hold    bus.Hold
-	// Media lists the modalities beside text that the request holds.
-	Media []string
-	// Allowed tells which regions may serve, on every attempt.
-	Allowed func(region string) bool
+	Need    Need
 }
 
 // BareModel strips what callers may put around a model's id: a vendor in front
@@ -91,14 +106,25 @@ func (c Config) Decide(req *llm.Request, p bus.Principal, job string, now time.T
 	if err := c.media(a, live); err != nil {
 		return nil, err
 	}
-	region, err := c.place(a, live)
+	if err := a.features(live); err != nil {
+		return nil, err
+	}
+	if err := a.scored(); err != nil {
+		return nil, err
+	}
+	if err := a.policy(); err != nil {
+		return nil, err
+	}
+	if req.Raw == nil {
+		if err := dialect.Of(a.Model.Family).Say(req); err != nil {
+			return nil, err
+		}
+	}
+	tokens, set, err := c.window(a)
 	if err != nil {
 		return nil, err
 	}
-	if err := dialect.Of(a.Model.Family).Say(req); err != nil {
-		return nil, err
-	}
-	tokens, set, err := c.window(a)
+	region, worker, err := a.place(live, set)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +132,8 @@ func (c Config) Decide(req *llm.Request, p bus.Principal, job string, now time.T
 		return nil, err
 	}
 	a.Ticket = bus.Ticket{
-		Job: job, Region: region, Model: a.Model.ID,
-		Class: bus.ClassOf(req.Policy.ZDR, req.Policy.Proof), PromptTokens: tokens,
+		Job: job, Region: region, Model: a.Model.ID, Worker: worker,
+		Class: a.Need.Class, PromptTokens: tokens,
 		Deadline: now.Add(c.Deadline),
 	}
 	a.Hold.Job, a.Hold.Account, a.Hold.Key = job, p.Account, p.Key
@@ -162,13 +188,13 @@ func (c Config) media(a *Admission, live Live) error {
 			}
 			parts++
 			size += len(p.Media.Data)/4*3 - bytes.Count(p.Media.Data[max(0, len(p.Media.Data)-2):], []byte("="))
-			if slices.Contains(a.Media, p.Media.Kind) {
+			if slices.Contains(a.Need.Media, p.Media.Kind) {
 				continue
 			}
 			if !slices.Contains(live.Modalities, p.Media.Kind) {
 				return fault.At("messages", "model '"+a.Model.ID+"' does not take "+p.Media.Kind+" input")
 			}
-			a.Media = append(a.Media, p.Media.Kind)
+			a.Need.Media = append(a.Need.Media, p.Media.Kind)
 		}
 	}
 	if parts > MediaMax {
@@ -180,21 +206,44 @@ func (c Config) media(a *Admission, live Live) error {
 	return nil
 }
 
-func (c Config) place(a *Admission, live Live) (string, error) {
+// policy reads where the request may run.
+func (a *Admission) policy() error {
 	pol := a.Request.Policy
-	for field, list := range map[string][]string{"provider.region_only": pol.RegionOnly, "provider.region_exclude": pol.RegionExclude} {
-		for _, r := range list {
+	for _, list := range []struct {
+		field   string
+		regions []string
+	}{{"provider.region_only", pol.RegionOnly}, {"provider.region_exclude", pol.RegionExclude}} {
+		for _, r := range list.regions {
 			if !bus.KnownRegion(r) {
-				return "", fault.At(field, field+" holds an unknown region; known are "+strings.Join(bus.Regions(), ", "))
+				return fault.At(list.field, list.field+" holds an unknown region; known are "+strings.Join(bus.Regions(), ", "))
 			}
 		}
 	}
-	a.Allowed = Allowed(pol)
-	region, ok := live.Place(bus.ClassOf(pol.ZDR, pol.Proof), a.Media, a.Allowed)
-	if !ok {
-		return "", fault.New(fault.NoWorker, "no worker of model '"+a.Model.ID+"' meets the provider requirements")
+	a.Need.Class, a.Need.Allowed = bus.ClassOf(pol.ZDR, pol.Proof), Allowed(pol)
+	return nil
+}
+
+// place finds who may serve. Of the workers that can, those are meant whose window
+// holds the prompt and the output asked for, or the largest if none does: an
+// estimate of a prompt is no reason to refuse it, its tokens are.
+func (a *Admission) place(live Live, set bool) (region, worker string, err error) {
+	largest, ok := live.Window(a.Need)
+	if ok {
+		if a.Need.Window = a.roomy(); set {
+			a.Need.Window += a.Request.MaxTokens
+		}
+		if largest > 0 {
+			a.Need.Window = min(a.Need.Window, largest)
+		}
+		if n := a.Request.PromptTokens; largest > 0 && n >= largest && exact(a.Request) {
+			return "", "", fault.TooLong(n, largest)
+		}
+		region, worker, ok = live.Place(a.Need)
 	}
-	return region, nil
+	if !ok {
+		return "", "", fault.New(fault.NoWorker, "no worker of model '"+a.Model.ID+"' meets the provider requirements")
+	}
+	return region, worker, nil
 }
 
 // Allowed tells which regions a policy allows.
@@ -211,6 +260,9 @@ func (c Config) window(a *Admission) (tokens int64, set bool, err error) {
 	req, row := a.Request, a.Model
 	chars, media := req.Chars()
 	tokens = int64(chars)/CharsPerToken + BaseTokens
+	if exact(req) {
+		tokens = req.Raw.IDs.Len()
+	}
 	req.PromptTokens = tokens
 	room := row.Window - tokens
 	if room < 1 {

@@ -30,12 +30,17 @@ func config(t *testing.T) admit.Config {
 		Live: func(model string) (admit.Live, bool) {
 			return admit.Live{
 				Modalities: []string{"text"},
-				Place: func(class bus.Class, _ []string, allowed func(string) bool) (string, bool) {
-					return "eu", allowed("eu") && class != bus.Proof && class != bus.ZDRProof
-				},
+				Features:   []string{"tools"},
+				Window:     func(n admit.Need) (int64, bool) { return 0, meets(n) },
+				Place:      func(n admit.Need) (string, string, bool) { return "eu", "", meets(n) },
 			}, model != "glm-5.3"
 		},
 	}
+}
+
+// meets tells whether the one worker there is may serve.
+func meets(n admit.Need) bool {
+	return n.Allowed("eu") && n.Class != bus.Proof && n.Class != bus.ZDRProof
 }
 
 func request(model string, chars int) *llm.Request {
@@ -183,7 +188,7 @@ func TestAnEmptyListOfRegionsIsNoConstraint(t *testing.T) {
 	req.Policy.RegionOnly, req.Policy.RegionExclude = []string{}, []string{}
 	a, err := decide(t, req)
 	require.NoError(t, err)
-	require.True(t, a.Allowed("cn"))
+	require.True(t, a.Need.Allowed("cn"))
 }
 
 func TestAKeysModelsAreKept(t *testing.T) {

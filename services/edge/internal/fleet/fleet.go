@@ -5,11 +5,13 @@
 package fleet
 
 import (
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/llm"
 )
 
 // endedLife is how long the id of a dead worker is remembered. Ids are unique
@@ -146,29 +148,70 @@ type Need struct {
 	Class bus.Class
 	// Modalities beside text that the request holds.
 	Modalities []string
+	// Features that the request needs.
+	Features []string
+	// Window is how many tokens the engine's window must hold. One that is not known
+	// may hold any number.
+	Window int64
 	// Allowed tells which regions may serve; nil means all.
 	Allowed func(region string) bool
 }
 
-func (n Need) met(m *member) bool {
-	if !slices.Contains(m.Classes, n.Class) || n.Allowed != nil && !n.Allowed(m.Region) {
-		return false
-	}
-	for _, want := range n.Modalities {
-		if !slices.Contains(m.Modalities, want) {
+// met tells whether a worker may have the ticket and can do what it asks for.
+func (n Need) met(m *member) bool { return n.admits(m) && n.able(m) && n.holds(m) }
+
+func (n Need) admits(m *member) bool {
+	return slices.Contains(m.Classes, n.Class) && (n.Allowed == nil || n.Allowed(m.Region))
+}
+
+func (n Need) able(m *member) bool {
+	return containsAll(m.Modalities, n.Modalities) && containsAll(m.Features, n.Features)
+}
+
+func (n Need) holds(m *member) bool { return m.Window == 0 || m.Window >= n.Window }
+
+func containsAll(have, want []string) bool {
+	for _, w := range want {
+		if !slices.Contains(have, w) {
 			return false
 		}
 	}
 	return true
 }
 
-// Region picks where a ticket goes: home when it has a free slot, else the
-// region with the most free slots, else the one with the least load. False when
-// no live worker meets the need.
-func (f *Fleet) Region(n Need, home string) (string, bool) {
+// Window gives the largest window among the workers that meet the rest of a need,
+// 0 when one of them does not tell its own. False when there is no such worker.
+func (f *Fleet) Window(n Need) (largest int64, ok bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, m := range f.models[n.Model] {
+		switch {
+		case !n.admits(m) || !n.able(m):
+		case m.Window == 0:
+			return 0, true
+		default:
+			largest, ok = max(largest, m.Window), true
+		}
+	}
+	return largest, ok
+}
+
+// Place picks where a ticket goes: home when it has a free slot, else the region
+// with the most free slots, else the one with the least load. A worker is named
+// when not everyone who pulls there meets the need: chance picks among those who
+// do, by their free slots. False when no live worker meets the need.
+func (f *Fleet) Place(n Need, home string) (region, worker string, ok bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if region, ok = f.region(n, home); ok {
+		worker = f.named(n, region)
+	}
+	return region, worker, ok
+}
+
+func (f *Fleet) region(n Need, home string) (string, bool) {
 	type pool struct{ free, slots, load int }
 	pools := map[string]*pool{}
-	f.mu.RLock()
 	for _, m := range f.models[n.Model] {
 		if !n.met(m) {
 			continue
@@ -182,7 +225,6 @@ func (f *Fleet) Region(n Need, home string) (string, bool) {
 		p.slots += m.Slots
 		p.load += m.InFlight
 	}
-	f.mu.RUnlock()
 	if p := pools[home]; p != nil && (p.free > 0 || len(pools) == 1) {
 		return home, true
 	}
@@ -197,6 +239,44 @@ func (f *Fleet) Region(n Need, home string) (string, bool) {
 		}
 	}
 	return best, best != ""
+}
+
+// named picks a worker of a region, none when everyone who pulls there will do.
+func (f *Fleet) named(n Need, region string) string {
+	var able []string
+	var free []int // running sum of free slots
+	everyone, sum := true, 0
+	for id, m := range f.models[n.Model] {
+		switch {
+		case m.Region != region || !n.admits(m):
+			// This one does not pull there.
+		case !n.able(m) || !n.holds(m):
+			everyone = false
+		default:
+			sum += max(0, m.Slots-m.InFlight)
+			able, free = append(able, id), append(free, sum)
+		}
+	}
+	switch {
+	case everyone:
+		return ""
+	case sum == 0:
+		return able[rand.IntN(len(able))]
+	}
+	at := rand.IntN(sum)
+	return able[slices.IndexFunc(free, func(below int) bool { return at < below })]
+}
+
+// Fits tells whether a worker can do what a need asks for, as far as it is known.
+// Of one that is not known yet nothing special is believed.
+func (f *Fleet) Fits(n Need, worker string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	m := f.models[n.Model][worker]
+	if m == nil {
+		return len(n.Modalities) == 0 && len(n.Features) == 0
+	}
+	return n.able(m) && n.holds(m)
 }
 
 // Other names a live worker that meets the need and that except does not rule
@@ -223,7 +303,7 @@ func (f *Fleet) Tokenizer(n Need, home string) (worker string, ok bool) {
 	defer f.mu.RUnlock()
 	var best *member
 	for id, m := range f.models[n.Model] {
-		if !n.met(m) || !slices.Contains(m.Features, "tokenize") || f.now().Sub(m.seen) > bus.HeartbeatLife {
+		if !n.met(m) || !slices.Contains(m.Features, llm.FeatureTokenize) || f.now().Sub(m.seen) > bus.HeartbeatLife {
 			continue
 		}
 		free := m.Slots - m.InFlight

@@ -28,16 +28,17 @@ func TestATicketStaysAtHomeWhileThereIsRoom(t *testing.T) {
 	f.Beat(beat("w1", "eu", 4, 3))
 	f.Beat(beat("w2", "us", 100, 0))
 	for home, want := range map[string]string{"eu": "eu", "us": "us", "cn": "us"} {
-		got, ok := f.Region(need(), home)
+		got, worker, ok := f.Place(need(), home)
 		require.True(t, ok)
 		require.Equal(t, want, got)
+		require.Empty(t, worker, "any will do")
 	}
 	f.Beat(beat("w1", "eu", 4, 4))
-	got, _ := f.Region(need(), "eu")
+	got, _, _ := f.Place(need(), "eu")
 	require.Equal(t, "us", got, "home is full")
 	f.Beat(beat("w2", "us", 100, 100))
 	f.Beat(beat("w1", "eu", 4, 8))
-	got, _ = f.Region(need(), "cn")
+	got, _, _ = f.Place(need(), "cn")
 	require.Equal(t, "us", got, "all are full, one is fuller")
 }
 
@@ -48,20 +49,161 @@ func TestANeedIsMetOrNobodyIsChosen(t *testing.T) {
 	f.Beat(beat("w2", "us", 4, 0, bus.Open, bus.ZDR))
 	n := need()
 	n.Class = bus.ZDR
-	got, ok := f.Region(n, "eu")
+	got, worker, ok := f.Place(n, "eu")
 	require.True(t, ok)
 	require.Equal(t, "us", got)
+	require.Empty(t, worker)
 	n.Allowed = func(r string) bool { return r == "eu" }
-	_, ok = f.Region(n, "eu")
+	_, _, ok = f.Place(n, "eu")
 	require.False(t, ok)
 	_, _, ok = f.Other(n, func(string) bool { return false })
 	require.False(t, ok)
 	n = need()
 	n.Modalities = []string{"image"}
-	_, ok = f.Region(n, "eu")
+	_, _, ok = f.Place(n, "eu")
 	require.False(t, ok)
 	require.Zero(t, f.Free(n))
 	require.Equal(t, 8, f.Free(need()))
+}
+
+// seeing, scoring and wide make a worker able to do more than others.
+func seeing(h bus.Heartbeat) bus.Heartbeat {
+	h.Modalities = append(h.Modalities, "image")
+	return h
+}
+
+func scoring(h bus.Heartbeat) bus.Heartbeat {
+	h.Features = append(h.Features, "score")
+	return h
+}
+
+func wide(h bus.Heartbeat, window int64) bus.Heartbeat {
+	h.Window = window
+	return h
+}
+
+func TestATicketIsForSomebodyWhereNotEverybodyWillDo(t *testing.T) {
+	t.Parallel()
+	nobody := func(string) bool { return false }
+	for name, c := range map[string]struct {
+		change func(*fleet.Need)
+		able   func(bus.Heartbeat) bus.Heartbeat
+	}{
+		"a modality":                {func(n *fleet.Need) { n.Modalities = []string{"image"} }, seeing},
+		"a feature":                 {func(n *fleet.Need) { n.Features = []string{"tools", "score"} }, scoring},
+		"a window":                  {func(n *fleet.Need) { n.Window = 8193 }, func(h bus.Heartbeat) bus.Heartbeat { return wide(h, 8193) }},
+		"a window that is not told": {func(n *fleet.Need) { n.Window = 1 << 40 }, func(h bus.Heartbeat) bus.Heartbeat { return wide(h, 0) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := fleet.New(time.Now)
+			n := need()
+			c.change(&n)
+			plain := func(worker, region string, slots, used int, classes ...bus.Class) bus.Heartbeat {
+				return wide(beat(worker, region, slots, used, classes...), 8192)
+			}
+			f.Beat(plain("w1", "eu", 100, 0))
+			_, _, ok := f.Place(n, "eu")
+			require.False(t, ok, "nobody can")
+			require.False(t, f.Fits(n, "w1"))
+
+			f.Beat(c.able(plain("w2", "eu", 4, 4)))
+			region, worker, ok := f.Place(n, "eu")
+			require.True(t, ok)
+			require.Equal(t, []string{"eu", "w2"}, []string{region, worker}, "it is busy, and the only one")
+			require.True(t, f.Fits(n, "w2"))
+			require.Zero(t, f.Free(n))
+			_, _, ok = f.Other(n, func(w string) bool { return w == "w2" })
+			require.False(t, ok, "no other attempt goes to who cannot")
+
+			// Where all can, anybody may pull.
+			f.Beat(c.able(plain("w3", "us", 4, 0)))
+			region, worker, _ = f.Place(n, "eu")
+			require.Equal(t, []string{"us", ""}, []string{region, worker})
+			// Who does not pull there does not count.
+			f.Beat(plain("w4", "us", 4, 0, bus.ZDR))
+			_, worker, _ = f.Place(n, "us")
+			require.Empty(t, worker)
+			f.Beat(plain("w5", "us", 4, 0))
+			_, worker, _ = f.Place(n, "us")
+			require.Equal(t, "w3", worker)
+			other, _, _ := f.Other(n, nobody)
+			require.Equal(t, "w3", other)
+
+			// What anybody can do is for anybody.
+			_, worker, ok = f.Place(need(), "us")
+			require.True(t, ok)
+			require.Empty(t, worker)
+		})
+	}
+}
+
+func TestNamedTicketsAreSpreadByFreeSlots(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(time.Now)
+	f.Beat(beat("w0", "eu", 100, 0))
+	f.Beat(scoring(beat("w1", "eu", 40, 10)))
+	f.Beat(scoring(beat("w2", "eu", 20, 10)))
+	f.Beat(scoring(beat("w3", "eu", 20, 25)))
+	n := need()
+	n.Features = []string{"score"}
+	const draws = 4000
+	got := map[string]int{}
+	for range draws {
+		_, worker, ok := f.Place(n, "eu")
+		require.True(t, ok)
+		got[worker]++
+	}
+	require.InDelta(t, 3*draws/4, got["w1"], draws/20)
+	require.InDelta(t, draws/4, got["w2"], draws/20)
+	require.Len(t, got, 2, "a full one waits for nothing")
+	for _, h := range []bus.Heartbeat{beat("w1", "eu", 4, 4), beat("w2", "eu", 4, 4), beat("w3", "eu", 4, 4)} {
+		f.Beat(scoring(h))
+	}
+	clear(got)
+	for range draws {
+		_, worker, _ := f.Place(n, "eu")
+		got[worker]++
+	}
+	for _, id := range []string{"w1", "w2", "w3"} {
+		require.InDelta(t, draws/3, got[id], draws/20, "all are full, one is as good as another")
+	}
+}
+
+func TestTheLargestWindowIsThatOfWhoCanServe(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(time.Now)
+	f.Beat(wide(beat("w1", "eu", 4, 0), 8192))
+	f.Beat(seeing(wide(beat("w2", "us", 4, 0), 4096)))
+	f.Beat(wide(beat("w3", "us", 4, 0, bus.ZDR), 1<<20))
+	n := need()
+	n.Window = 1 << 30 // what is asked for does not matter here
+	largest, ok := f.Window(n)
+	require.True(t, ok)
+	require.Equal(t, int64(8192), largest)
+	n.Modalities = []string{"image"}
+	largest, _ = f.Window(n)
+	require.Equal(t, int64(4096), largest)
+	n.Modalities = []string{"audio"}
+	_, ok = f.Window(n)
+	require.False(t, ok)
+	f.Beat(seeing(beat("w4", "us", 4, 0)))
+	n.Modalities = []string{"image"}
+	largest, ok = f.Window(n)
+	require.True(t, ok)
+	require.Zero(t, largest, "one does not tell")
+}
+
+func TestOfAWorkerThatIsNotKnownNothingSpecialIsBelieved(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(time.Now)
+	n := need()
+	n.Window = 1000
+	require.True(t, f.Fits(n, "new"))
+	n.Features = []string{"score"}
+	require.False(t, f.Fits(n, "new"))
+	n.Features, n.Modalities = nil, []string{"image"}
+	require.False(t, f.Fits(n, "new"))
 }
 
 func TestAnotherWorkerIsTheFreestThatIsNotRuledOut(t *testing.T) {

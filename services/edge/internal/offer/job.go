@@ -13,6 +13,7 @@ import (
 
 // Order is a job to be offered.
 type Order struct {
+	// Ticket names the first worker to be asked, if it must not be just any.
 	Ticket bus.Ticket
 	Body   []byte
 	// Stream tells that events reach the client as they come; else none does
@@ -23,6 +24,9 @@ type Order struct {
 	Other func(except func(worker string) bool) (worker, region string, ok bool)
 	// Free counts the free slots that could serve.
 	Free func() int
+	// Fits tells whether a worker that asks for the job can do it: who pulls a ticket
+	// may have come after it was offered to anybody. Nil means that all can.
+	Fits func(worker string) bool
 }
 
 // Job is one job on its way. Next and Abandon are for one goroutine.
@@ -62,7 +66,7 @@ func (d *Desk) Place(o Order) (*Job, error) {
 	d.mu.Unlock()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.offer("", o.Ticket.Region); err != nil {
+	if err := j.offer(o.Ticket.Worker, o.Ticket.Region); err != nil {
 		d.mu.Lock()
 		delete(d.jobs, o.Ticket.Job)
 		d.mu.Unlock()
@@ -111,7 +115,7 @@ func (j *Job) grant(worker string) (bus.Grant, []byte) {
 		return bus.Grant{Verdict: bus.Gone}, nil
 	case j.worker != "":
 		return bus.Grant{Verdict: bus.Taken}, nil
-	case slices.Contains(j.tried, worker):
+	case slices.Contains(j.tried, worker) || j.order.Fits != nil && !j.order.Fits(worker):
 		return bus.Grant{Verdict: bus.Barred}, nil
 	}
 	j.attempt++
@@ -313,7 +317,7 @@ func (j *Job) Replace(body []byte) error {
 	}
 	j.queue, j.bytes, j.seq, j.end, j.failure, j.booked = nil, 0, 0, nil, nil, nil
 	j.waits = time.Now()
-	return j.offer("", j.order.Ticket.Region)
+	return j.offer(j.order.Ticket.Worker, j.order.Ticket.Region)
 }
 
 // ErrIdle says that nothing happened while Next waited.

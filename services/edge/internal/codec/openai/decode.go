@@ -32,7 +32,7 @@ type Codec struct {
 }
 
 // Routes gives the routes of this codec.
-func (Codec) Routes() []string { return []string{chatRoute} }
+func (Codec) Routes() []string { return []string{chatRoute, completionRoute} }
 
 type chatRequest struct {
 	Model               string         `json:"model"`
