@@ -34,6 +34,8 @@ type client struct {
 	// buf is the last request that was made for load of.
 	buf []byte
 	of  *load
+	// dialect is how the answer is written.
+	dialect string
 }
 
 func newClient(addr string) *client {
@@ -73,6 +75,23 @@ type answer struct {
 	tokens int // what the answer says it has
 	hash   uint64
 	done   bool // the stream said that it is over
+	marks  marks
+}
+
+// marks are what tells texts, counts and the end in one dialect.
+type marks struct {
+	// only, when set, stands in every object that brings text.
+	only, text, count, end []byte
+}
+
+func marksOf(dialect string) marks {
+	switch dialect {
+	case messages:
+		return marks{[]byte(`"text_delta"`), []byte(`"text":"`), []byte(`"output_tokens":`), []byte(`"type":"message_stop"`)}
+	case responses:
+		return marks{[]byte(`"type":"response.output_text.delta"`), []byte(`"delta":"`), []byte(`"output_tokens":`), []byte(`"type":"response.completed"`)}
+	}
+	return marks{nil, []byte(`"content":"`), []byte(`"completion_tokens":`), []byte("[DONE]")}
 }
 
 // send writes a request without reading its answer.
@@ -94,7 +113,7 @@ func (c *client) exchange(raw []byte, gaps bool) (a answer, err error) {
 	if err := c.dial(); err != nil {
 		return a, err
 	}
-	a.sent, a.hash = time.Now(), fnvOffset
+	a.sent, a.hash, a.marks = time.Now(), fnvOffset, marksOf(c.dialect)
 	defer func() {
 		a.end = time.Now()
 		if err != nil {
@@ -200,12 +219,11 @@ func (c *client) events(body io.Reader, a *answer, gaps bool) error {
 		if !ok {
 			continue
 		}
-		if bytes.HasPrefix(data, []byte("[DONE]")) {
+		if bytes.Contains(data, a.marks.end) {
 			if a.done {
 				return errors.New("the stream ended twice")
 			}
 			a.done = true
-			continue
 		}
 		texts := a.texts
 		if err := a.take(data); err != nil {
@@ -230,7 +248,7 @@ func (a *answer) take(data []byte) error {
 	if bytes.Contains(data, []byte(`"error":{`)) {
 		return fmt.Errorf("error in the answer: %s", bytes.TrimSpace(data[:min(len(data), 300)]))
 	}
-	if text, ok, err := member(data); err != nil {
+	if text, ok, err := a.member(data); err != nil {
 		return err
 	} else if ok && len(text) > 0 {
 		a.texts++
@@ -238,10 +256,9 @@ func (a *answer) take(data []byte) error {
 			a.hash = (a.hash ^ uint64(b)) * fnvPrime
 		}
 	}
-	const count = `"completion_tokens":`
-	if i := bytes.LastIndex(data, []byte(count)); i >= 0 {
+	if i := bytes.LastIndex(data, a.marks.count); i >= 0 {
 		a.tokens = 0
-		for _, b := range data[i+len(count):] {
+		for _, b := range data[i+len(a.marks.count):] {
 			if b < '0' || b > '9' {
 				break
 			}
@@ -251,10 +268,13 @@ func (a *answer) take(data []byte) error {
 	return nil
 }
 
-// member gives the value of "content".
-func member(data []byte) (text []byte, ok bool, err error) {
-	const name = `"content":"`
-	i := bytes.Index(data, []byte(name))
+// member gives the next piece of text.
+func (a *answer) member(data []byte) (text []byte, ok bool, err error) {
+	name := a.marks.text
+	if a.marks.only != nil && !bytes.Contains(data, a.marks.only) {
+		return nil, false, nil
+	}
+	i := bytes.Index(data, name)
 	if i < 0 {
 		return nil, false, nil
 	}

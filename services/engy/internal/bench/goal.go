@@ -39,6 +39,20 @@ func overBareOf(scenario, key string) func(found) (spread, bool) {
 	}
 }
 
+// beside relates a figure of one scenario to the same of another, round by round.
+func beside(scenario, other, key string) func(found) (spread, bool) {
+	return func(f found) (spread, bool) {
+		a, b := f[scenario].Rounds, f[other].Rounds
+		var list []float64
+		for i := range min(len(a), len(b)) {
+			if x, y := a[i].Product[key], b[i].Product[key]; x > 0 && y > 0 {
+				list = append(list, x/y)
+			}
+		}
+		return spreadOf(list), len(list) > 0
+	}
+}
+
 // scaled gives a figure times a factor.
 func scaled(of func(found) (spread, bool), by float64) func(found) (spread, bool) {
 	return func(f found) (spread, bool) {
@@ -85,6 +99,8 @@ func goals() []goal {
 		{title: "P8 the same: CPU a token, edge + nats + worker", of: fullOf("stream500", "cpu_path"), must: 30, should: 18, unit: "us"},
 		{title: "P9 stream c100, 5 ms/token: CPU a token", of: fullOf("stream100", "cpu_path"), bare: true, unit: "us"},
 		{title: "P8 the same against the bare prototype", of: overBareOf("stream500", "cpu_path"), bare: true, unit: "×"},
+		{title: "Messages: CPU a token, edge + nats + worker, × chat", of: beside("messages500", "stream500", "cpu_path"), must: 1.3, should: 1.15, unit: "×"},
+		{title: "Responses: the same", of: beside("responses500", "stream500", "cpu_path"), must: 1.3, should: 1.15, unit: "×"},
 		{title: "P10 streams a core at 50 tokens/s", of: scaled(fullOf("stream500", "tokens_s_core"), 1.0/50), must: 650, should: 1100, least: true},
 		{title: "P11 memory a stream, edge alone, idle", of: fullOf("memory", "idle_kib"), must: 64, should: 40, unit: "KiB"},
 		{title: "P12 memory a stream, all processes, c500 − c100", of: fullOf("memory", "flow_kib"), must: 250, should: 120, unit: "KiB"},

@@ -32,6 +32,8 @@ type work struct {
 	stream    bool
 	// bytes is about how long the body is.
 	bytes int
+	// dialect is "", "messages" or "responses".
+	dialect string
 	// images is how many bytes of images the request holds.
 	images int
 }
@@ -57,13 +59,21 @@ func (w work) form(t target) form {
 		asked, content, shut = seeing, "["+images(w.images)+`{"type":"text","text":"`, `"}]`
 	}
 	head := fmt.Sprintf(`{"model":%q,"max_tokens":%d,"stream":%t,`, asked, w.tokens, w.stream)
-	if w.stream {
+	if w.stream && w.dialect == "" {
 		head += `"stream_options":{"include_usage":true},`
 	}
-	head += `"messages":[{"role":"user","content":` + content + strings.Repeat("lorem ipsum dolore ", fill/19+1)
+	path, list := "/v1/chat/completions", "messages"
+	switch w.dialect {
+	case messages:
+		path = "/v1/messages"
+	case responses:
+		path, list = "/v1/responses", "input"
+		head = strings.Replace(head, "max_tokens", "max_output_tokens", 1)
+	}
+	head += `"` + list + `":[{"role":"user","content":` + content + strings.Repeat("lorem ipsum dolore ", fill/19+1)
 	end := shut + `}]}`
 	body := head + mark + " number " + indexBlank + end
-	top := "POST /v1/chat/completions HTTP/1.1\r\nHost: " + t.addr +
+	top := "POST " + path + " HTTP/1.1\r\nHost: " + t.addr +
 		"\r\nContent-Type: application/json\r\nContent-Length: " + fmt.Sprint(len(body)) + "\r\nAuthorization: Bearer "
 	return form{
 		raw:     []byte(top + t.secrets[0] + "\r\n\r\n" + body),
@@ -74,6 +84,12 @@ func (w work) form(t target) form {
 
 // imageCount is how many images a request with images holds.
 const imageCount = 4
+
+// The dialects beside chat.
+const (
+	messages  = "messages"
+	responses = "responses"
+)
 
 // images writes parts with so many bytes of images in all.
 func images(size int) string {
@@ -157,6 +173,7 @@ func (l *load) one(c *client, to *tally) {
 		c.of, c.buf = l, nil
 	}
 	c.buf = l.form.fill(c.buf, l.target.secrets[index%len(l.target.secrets)], index)
+	c.dialect = l.work.dialect
 	a, err := c.exchange(c.buf, l.work.itl > 0)
 	if err != nil {
 		to.failed++

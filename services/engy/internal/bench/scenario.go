@@ -72,6 +72,12 @@ func scenarios() []scenario {
 		{name: "stream500", bare: true, title: "500 streams, 20 ms/token, 100 tokens", metrics: stream, run: runStream(streams{
 			work: work{name: "stream500", tokens: 100, ttft: 20 * time.Millisecond, itl: 20 * time.Millisecond}, clients: 500, each: 3, quick: 1,
 		})},
+		{name: "messages500", title: "the same in Messages", alone: true, metrics: stream, run: runStream(streams{
+			work: work{name: "messages500", tokens: 100, ttft: 20 * time.Millisecond, itl: 20 * time.Millisecond, dialect: messages}, clients: 500, each: 3, quick: 1,
+		})},
+		{name: "responses500", title: "the same in Responses", alone: true, metrics: stream, run: runStream(streams{
+			work: work{name: "responses500", tokens: 100, ttft: 20 * time.Millisecond, itl: 20 * time.Millisecond, dialect: responses}, clients: 500, each: 3, quick: 1,
+		})},
 		{name: "stream100", bare: true, title: "100 streams, 5 ms/token, 100 tokens", metrics: stream, run: runStream(streams{
 			work: work{name: "stream100", tokens: 100, ttft: 20 * time.Millisecond, itl: 5 * time.Millisecond}, clients: 100, each: 6, quick: 2,
 		})},
