@@ -39,6 +39,13 @@ func overBareOf(scenario, key string) func(found) (spread, bool) {
 	}
 }
 
+func addedOverBareOf(scenario, key string) func(found) (spread, bool) {
+	return func(f found) (spread, bool) {
+		s := f[scenario].addedOverBare(key)
+		return s, s.Rounds > 0
+	}
+}
+
 // beside relates a figure of one scenario to the same of another, round by round.
 func beside(scenario, other, key string) func(found) (spread, bool) {
 	return func(f found) (spread, bool) {
@@ -77,11 +84,16 @@ func lost(f found) (spread, bool) {
 	return spread{Median: sum, Min: sum, Max: sum, Rounds: 1}, any
 }
 
-// goals of performance: D are those of the whole walk of a request, P those of
+// goals of performance. Absolute figures were set on a machine of another day,
+// where the bare prototype added 0.86 ms at 100 requests/s and took 144 us a
+// request and 24.5 us a token; goals against it are those same bounds as ratios.
+// D are those of the whole walk of a request, P those of
 // streams and of the ledger.
 func goals() []goal {
 	return []goal{
 		{title: "D1 unary r100, 5 ms engine: added p50", of: againstOf("r100", "p50_ms", added), must: 2.0, should: 1.4, unit: "ms"},
+		{title: "D1 the same, × what the bare prototype adds", of: addedOverBareOf("r100", "p50_ms"), must: 2.3, should: 1.6, unit: "×"},
+		{title: "D1 the same, answers of 1 token", of: addedOverBareOf("r100one", "p50_ms"), must: 2.3, should: 1.6, unit: "×"},
 		{title: "D2 the same: added p99", of: againstOf("r100", "p99_ms", added), must: 6, should: 3, unit: "ms"},
 		{title: "D3 unary c64, 1 token: requests/s against the bare prototype", of: overBareOf("c64one", "rps"), must: 0.42, should: 0.55, least: true, unit: "×"},
 		{title: "D3 the same, 100 tokens", of: overBareOf("c64", "rps"), must: 0.42, should: 0.55, least: true, unit: "×"},
@@ -91,14 +103,16 @@ func goals() []goal {
 		{title: "D5 the same: PostgreSQL", of: fullOf("c64one", "cpu_postgres"), must: 90, should: 55, unit: "us"},
 		{title: "D6 a hold is answered, idle, mean", of: fullOf("hold", "mean_ms"), must: 2, should: 1.2, unit: "ms"},
 		{title: "D7 burst of 500 streams: added TTFT p50", of: againstOf("stream500", "ttft_p50_ms", added), must: 45, should: 25, unit: "ms"},
+		{title: "D7 the same, × what the bare prototype adds", of: addedOverBareOf("stream500", "ttft_p50_ms"), must: 3.4, should: 1.9, unit: "×"},
 		{title: "D7 the same: p99", of: againstOf("stream500", "ttft_p99_ms", added), must: 80, should: 50, unit: "ms"},
 		{title: "D8 300 KB body: added p50", of: againstOf("body300k", "p50_ms", added), must: 4.5, should: 3, unit: "ms"},
+		{title: "D8 the same, × what the bare prototype adds", of: addedOverBareOf("body300k", "p50_ms"), must: 2.3, should: 1.55, unit: "×"},
 		{title: "D8 4 MB body: added p50", of: againstOf("body4m", "p50_ms", added), must: 25, should: 15, unit: "ms"},
 		{title: "P5 stream c1: added TTFT p50", of: againstOf("stream1", "ttft_p50_ms", added), must: 1.2, should: 0.8, unit: "ms"},
 		{title: "P7 stream c500: gap p99 against direct", of: againstOf("stream500", "gap_p99_ms", ratio), must: 1.6, should: 1.3, unit: "×"},
 		{title: "P8 the same: CPU a token, edge + nats + worker", of: fullOf("stream500", "cpu_path"), must: 30, should: 18, unit: "us"},
 		{title: "P9 stream c100, 5 ms/token: CPU a token", of: fullOf("stream100", "cpu_path"), bare: true, unit: "us"},
-		{title: "P8 the same against the bare prototype", of: overBareOf("stream500", "cpu_path"), bare: true, unit: "×"},
+		{title: "P8 the same against the bare prototype", of: overBareOf("stream500", "cpu_path"), must: 1.22, should: 0.73, unit: "×"},
 		{title: "Messages: CPU a token, edge + nats + worker, × chat", of: beside("messages500", "stream500", "cpu_path"), must: 1.3, should: 1.15, unit: "×"},
 		{title: "Responses: the same", of: beside("responses500", "stream500", "cpu_path"), must: 1.3, should: 1.15, unit: "×"},
 		{title: "P10 streams a core at 50 tokens/s", of: scaled(fullOf("stream500", "tokens_s_core"), 1.0/50), must: 650, should: 1100, least: true},

@@ -101,6 +101,16 @@ func (r result) overBare(key string) spread {
 	})
 }
 
+// addedOverBare relates what the product adds to the direct way to what the
+// prototype adds, round by round.
+func (r result) addedOverBare(key string) spread {
+	return r.series(func(x round) (float64, bool) {
+		d, okD := x.Direct[key]
+		b, p := x.Bare[key]-d, x.Product[key]-d
+		return p / b, okD && b > 0
+	})
+}
+
 func (r result) product(key string) spread {
 	return r.series(func(x round) (float64, bool) { v, ok := x.Product[key]; return v, ok })
 }

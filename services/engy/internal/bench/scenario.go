@@ -61,7 +61,8 @@ func scenarios() []scenario {
 		{name: "idle", title: "nothing to do", alone: true, metrics: []metric{
 			{[]string{"cpu_edge", "cpu_nats", "cpu_worker", "cpu_billing", "cpu_postgres"}, "CPU ms a second: edge · nats · worker · billing · postgres", absolute},
 		}, run: runIdle},
-		{name: "r100", bare: true, title: "unary, 100 requests/s, engine takes 5 ms", metrics: with(unary, per("request")...), run: runR100},
+		{name: "r100", bare: true, title: "unary, 100 requests/s, engine takes 5 ms", metrics: with(unary, per("request")...), run: runR100("r100", unaryTokens)},
+		{name: "r100one", bare: true, title: "the same, answers of 1 token", metrics: with(unary, per("request")...), run: runR100("r100one", 1)},
 		{name: "c64", bare: true, title: "unary, 64 clients in a closed loop, engine at once, 100 tokens", metrics: with(per("request"),
 			append([]metric{one("rps", "requests/s", ratio)}, unary...)...), run: runBusy(work{name: "c64", tokens: unaryTokens})},
 		{name: "c64one", bare: true, title: "the same, answers of 1 token: the walk without the answer", metrics: with(per("request"),
@@ -229,9 +230,11 @@ func (l *lab) warm(t target, seen tally) error {
 	return nil
 }
 
-func runR100(ctx context.Context, l *lab, t target) (values, error) {
-	w := work{name: "r100", tokens: unaryTokens, ttft: 5 * time.Millisecond}
-	return l.openLoop(ctx, t, w, 100, l.span(time.Second, time.Second/2), l.span(6*time.Second, 2*time.Second))
+func runR100(name string, tokens int) func(context.Context, *lab, target) (values, error) {
+	return func(ctx context.Context, l *lab, t target) (values, error) {
+		w := work{name: name, tokens: tokens, ttft: 5 * time.Millisecond}
+		return l.openLoop(ctx, t, w, 100, l.span(time.Second, time.Second/2), l.span(6*time.Second, 2*time.Second))
+	}
 }
 
 // runBusy keeps 64 clients busy.
