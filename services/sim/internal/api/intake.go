@@ -53,7 +53,7 @@ func (s *Server) completion(w http.ResponseWriter, r *http.Request) {
 		usual := completionTokens
 		req.MaxTokens = &usual
 	}
-	j := &job{common: &req.Common, user: req.Prompt.Text, promptTop: -1}
+	j := &job{common: &req.Common, user: req.Prompt.Text, promptTop: -1, tokenIDs: req.ReturnTokenIDs}
 	if req.Logprobs != nil {
 		j.logprobs, j.top = true, *req.Logprobs
 	}
@@ -189,25 +189,31 @@ func template(messages []wire.Message, tools jsontext.Value) (tokenizer.Chat, *w
 	return chat, nil
 }
 
-// lastUser is the text that directives and wishes are looked for in.
+// lastUser is the text that directives and wishes are looked for in. A turn of
+// media alone has none: it shows what a tool has found.
 func lastUser(messages []wire.Message) string {
 	for _, m := range slices.Backward(messages) {
-		if m.Role == "user" {
+		if m.Role == "user" && !mute(m) {
 			return strings.Join(m.Content.Texts, "\n")
 		}
 	}
 	return ""
 }
 
+// mute tells whether a turn holds media and no text.
+func mute(m wire.Message) bool { return m.Content.MediaParts > 0 && len(m.Content.Texts) == 0 }
+
 // results gives what tools have said since the last answer. What a client tells
-// the model beside them in the system's name does not count as a new question.
+// the model beside them in the system's name, and pictures that cannot stand in a
+// tool's message, do not count as a new question.
 func results(messages []wire.Message) []string {
 	var texts []string
 	for _, m := range slices.Backward(messages) {
-		switch m.Role {
-		case "system", "developer":
-		case "tool", "function":
+		switch {
+		case m.Role == "system" || m.Role == "developer":
+		case m.Role == "tool" || m.Role == "function":
 			texts = append(texts, strings.Join(m.Content.Texts, "\n"))
+		case m.Role == "user" && mute(m):
 		default:
 			slices.Reverse(texts)
 			return texts
