@@ -163,7 +163,7 @@ func TestMediaAreBoundedInNumberAndBytes(t *testing.T) {
 	image := func(n int) llm.Part {
 		return llm.Part{Media: &llm.Media{Kind: "image", Type: "image/png", Data: llm.Base64(base64.StdEncoding.EncodeToString(make([]byte, n)))}}
 	}
-	sound := llm.Part{Media: &llm.Media{Kind: "audio", Type: "wav", Data: llm.Base64("AA==")}}
+	sound := llm.Part{Media: &llm.Media{Kind: "audio", Type: "audio/wav", Data: llm.Base64("AA==")}}
 	for name, c := range map[string]struct {
 		parts []llm.Part
 		fits  bool

@@ -48,7 +48,7 @@ func Audio(field, format string, data llm.Base64) (*llm.Media, error) {
 	if !ok {
 		return nil, fault.At(field, "sound must be inline: valid base64; addresses are not fetched")
 	}
-	return &llm.Media{Kind: "audio", Type: format, Data: data}, nil
+	return &llm.Media{Kind: "audio", Type: "audio/" + strings.TrimPrefix(strings.ToLower(format), "audio/"), Data: data}, nil
 }
 
 // typeMax bounds what stands before the data of a URI.
