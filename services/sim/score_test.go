@@ -33,6 +33,8 @@ type plainReply struct {
 		Finish         string              `json:"finish_reason"`
 		Logprobs       *plainLists         `json:"logprobs"`
 		PromptLogprobs []map[string]ranked `json:"prompt_logprobs"`
+		PromptIDs      []uint32            `json:"prompt_token_ids"`
+		IDs            []uint32            `json:"token_ids"`
 	} `json:"choices"`
 	Usage usage `json:"usage"`
 }
@@ -111,7 +113,9 @@ func TestATokenIsAsLikelyOnEveryPath(t *testing.T) {
 	require.Len(t, generated, 40)
 	require.Empty(t, made.Meta.Input)
 
-	plain := ask[plainReply](t, e, "/v1/completions", object{"prompt": text, "logprobs": 1, "max_tokens": 40}).Choices[0]
+	plain := ask[plainReply](t, e, "/v1/completions", object{"prompt": text, "logprobs": 1, "max_tokens": 40, "return_token_ids": true}).Choices[0]
+	require.Equal(t, prompt, plain.PromptIDs)
+	require.Equal(t, made.OutputIDs, plain.IDs)
 	require.Equal(t, made.Text, plain.Text)
 	for i, p := range plain.Logprobs.TokenLogprobs {
 		require.Equal(t, generated[i], *p)

@@ -110,6 +110,10 @@ func (s *Server) appendChoice(dst []byte, j *job, c, n int, reason string) []byt
 			dst = append(dst, `,"prompt_logprobs":`...)
 			dst = s.appendPromptLogprobs(dst, j.ids, j.promptTop)
 		}
+		if j.tokenIDs {
+			dst = appendIDs(append(dst, `,"prompt_token_ids":`...), j.ids)
+			dst = appendIDs(append(dst, `,"token_ids":`...), plan.IDs(n))
+		}
 	}
 	dst = append(dst, `,"logprobs":`...)
 	dst = s.appendLogprobs(dst, j, plan, n)

@@ -36,6 +36,8 @@ type job struct {
 	// promptTop asks for log-probabilities of the prompt with so many likely tokens
 	// at each place, -1 for none.
 	promptTop int
+	// tokenIDs asks for the ids of the prompt and the answer.
+	tokenIDs bool
 	// native is the request on SGLang's own route, nil on the others.
 	native *wire.Generate
 	// scoreFrom is the first token of the prompt whose log-probability is asked

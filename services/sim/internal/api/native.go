@@ -71,14 +71,8 @@ func nativeFits(j *job, tokens int) *wire.Failure {
 func (s *Server) appendNative(dst []byte, j *job, n int, reason string) []byte {
 	plan := &j.plans[0]
 	dst = appendString(append(dst, `{"text":`...), []byte(plan.Join(script.Text, 0, n)))
-	dst = append(dst, `,"output_ids":[`...)
-	for i, st := range plan.Steps[:n] {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendUint(dst, uint64(st.ID), 10)
-	}
-	dst = appendString(append(dst, `],"meta_info":{"id":`...), []byte(j.id))
+	dst = appendIDs(append(dst, `,"output_ids":`...), plan.IDs(n))
+	dst = appendString(append(dst, `,"meta_info":{"id":`...), []byte(j.id))
 	dst = append(dst, `,"finish_reason":`...)
 	switch reason {
 	case "":

@@ -107,6 +107,17 @@ func (s *Server) appendPromptLogprobs(dst []byte, ids []tokenizer.ID, k int) []b
 	return append(dst, ']')
 }
 
+func appendIDs(dst []byte, ids []tokenizer.ID) []byte {
+	dst = append(dst, '[')
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendUint(dst, uint64(id), 10)
+	}
+	return append(dst, ']')
+}
+
 func (s *Server) appendPlace(dst []byte, before script.State, id tokenizer.ID, k int) []byte {
 	own := script.Candidate{ID: id, LogProb: s.words.LogProb(before, id)}
 	rank := 1 + s.words.Size()

@@ -311,6 +311,15 @@ func (p *Plan) Join(kind Kind, call, n int) string {
 	return string(out)
 }
 
+// IDs lists the tokens of the first n steps, each step as one.
+func (p *Plan) IDs(n int) []tokenizer.ID {
+	ids := make([]tokenizer.ID, n)
+	for i, s := range p.Steps[:n] {
+		ids[i] = s.ID
+	}
+	return ids
+}
+
 // Tokens counts the tokens of the first n steps, and those of them that are
 // reasoning.
 func (p *Plan) Tokens(n int) (all, reasoning int) {

@@ -57,8 +57,9 @@ type Completion struct {
 	Prompt   Prompt `json:"prompt"`
 	Echo     bool   `json:"echo"`
 	Logprobs *int   `json:"logprobs"`
-	// PromptLogprobs is vLLM's.
+	// PromptLogprobs and ReturnTokenIDs are vLLM's.
 	PromptLogprobs *int `json:"prompt_logprobs"`
+	ReturnTokenIDs bool `json:"return_token_ids"`
 }
 
 // Generate is the body of a call on SGLang's own route.
