@@ -61,6 +61,13 @@ func TestContentIsNowhereButInMemory(t *testing.T) {
 		c.body(c.do("POST", "/v1/chat/completions", "sk-engy-"+marker, strings.NewReader(bad)))
 		c.body(c.do("GET", "/v1/models?key="+marker, "", nil))
 	}
+	// Raw prompts, continued, echoed and scored, and such that are refused.
+	for _, more := range []string{`"logprobs":1`, `"echo":true,"logprobs":1`, `"logprob_start_len":1`, `"stream":true`, `"suffix":"M"`, `"logprob_start_len":"M"`} {
+		for _, directive := range []string{"tokens=2", "status=400", "status=500", "cut=1"} {
+			body := `{"model":"glm-5.2","prompt":"M [[sim ` + directive + `]]","max_tokens":3,` + more + `}`
+			c.body(c.do("POST", "/v1/completions", c.key, strings.NewReader(strings.ReplaceAll(body, "M", marker))))
+		}
+	}
 	// A client that leaves, a worker that is killed, an edge that is killed.
 	_, lines, leave := c.open(plant("tokens=900 itl=50ms", true))
 	require.True(t, lines.Scan())
