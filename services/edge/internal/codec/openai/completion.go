@@ -120,7 +120,7 @@ func (in *completionRequest) prompt() (*llm.Raw, error) {
 	}
 	switch raw.Kind() {
 	case '"':
-		text := llm.Verbatim(bytes.Clone(raw))
+		text := llm.Verbatim(raw)
 		if text.Empty() {
 			return nil, fault.At("prompt", "prompt must not be empty")
 		}
@@ -153,7 +153,7 @@ func only(raw jsontext.Value) (jsontext.Value, error) {
 	return one, nil
 }
 
-// tokenIDs keeps a list of token ids as it came. The list is valid JSON.
+// tokenIDs checks a list of token ids, which is valid JSON, and keeps it as it came.
 func tokenIDs(raw jsontext.Value) (llm.TokenIDs, error) {
 	bad := fault.At("prompt", "a token id must be a whole number from 0 to "+strconv.Itoa(tokenIDMax))
 	some := false
@@ -176,7 +176,7 @@ func tokenIDs(raw jsontext.Value) (llm.TokenIDs, error) {
 	if !some {
 		return nil, fault.At("prompt", "prompt must not be empty")
 	}
-	return llm.TokenIDs(bytes.Clone(raw)), nil
+	return llm.TokenIDs(raw), nil
 }
 
 // logprobs reads what is to be scored. An offset makes it the call that scores a
