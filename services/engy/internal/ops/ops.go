@@ -133,22 +133,6 @@ func accountCommand() *cobra.Command {
 	credit.Flags().StringVar(&cause, "cause", "", "names the payment for good: the same cause is booked once")
 	credit.Flags().StringVar(&note, "note", "", "what people should read beside the payment")
 
-	retaining := verb("retain ACCOUNT on|off", "Say whether prompts and answers of an account may be kept", cobra.ExactArgs(2),
-		func(ctx context.Context, a *billing.Admin, out *printer, args []string) error {
-			if args[1] != "on" && args[1] != "off" {
-				return fault.At("retain", "say on or off")
-			}
-			account, err := a.Account(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			if err := a.SetRetain(ctx, account.ID, args[1] == "on"); err != nil {
-				return err
-			}
-			out.printf("account %s  retention %s\n", account.ID, args[1])
-			return nil
-		})
-
 	list := verb("list", "List accounts with their money", cobra.NoArgs,
 		func(ctx context.Context, a *billing.Admin, out *printer, _ []string) error {
 			accounts, err := a.ListAccounts(ctx)
@@ -165,7 +149,7 @@ func accountCommand() *cobra.Command {
 				}
 			})
 		})
-	c.AddCommand(create, credit, retaining, list)
+	c.AddCommand(create, credit, retainVerb(), list)
 	return c
 }
 
@@ -191,6 +175,24 @@ func (p *printer) printf(format string, args ...any) {
 
 // Write writes on.
 func (p *printer) Write(b []byte) (int, error) { return p.w.Write(b) }
+
+func retainVerb() *cobra.Command {
+	return verb("retain ACCOUNT on|off", "Say whether prompts and answers of an account may be kept", cobra.ExactArgs(2),
+		func(ctx context.Context, a *billing.Admin, out *printer, args []string) error {
+			if args[1] != "on" && args[1] != "off" {
+				return fault.At("retain", "say on or off")
+			}
+			account, err := a.Account(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.SetRetain(ctx, account.ID, args[1] == "on"); err != nil {
+				return err
+			}
+			out.printf("account %s  retention %s\n", account.ID, args[1])
+			return nil
+		})
+}
 
 func keyCommand() *cobra.Command {
 	c := &cobra.Command{Use: "key", Short: "Create, list and revoke keys"}

@@ -114,7 +114,7 @@ func (q *quirks) messages(b []byte, req *llm.Request) []byte {
 			continue
 		case it.Role == llm.User && len(shown) > 0:
 			whole := *it
-			whole.Parts = append(shown, it.Parts...)
+			whole.Parts = slices.Concat(shown, it.Parts)
 			shown, it = nil, &whole
 		case it.Role != llm.Tool && len(shown) > 0:
 			b = append(q.message(b, &llm.Item{Role: llm.User, Parts: shown}), ',')

@@ -67,10 +67,10 @@ func TestTheLimitIsLoweredToWhatTheEngineHasRoomFor(t *testing.T) {
 				w.Header().Set("Content-Type", "application/json")
 				if int64(c.tokens)+in.MaxTokens > 4096 {
 					w.WriteHeader(400)
-					fmt.Fprintf(w, `{"error":{"message":"This model's maximum context length is 4096 tokens and your request has %d input tokens","code":400}}`, c.tokens)
+					_, _ = fmt.Fprintf(w, `{"error":{"message":"This model's maximum context length is 4096 tokens and your request has %d input tokens","code":400}}`, c.tokens)
 					return
 				}
-				fmt.Fprint(w, `{"choices":[{"index":0,"message":{"content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`)
+				_, _ = fmt.Fprint(w, `{"choices":[{"index":0,"message":{"content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`)
 			}))
 			t.Cleanup(s.Close)
 			e, err := openaihttp.New(openaihttp.Config{URL: s.URL, Kind: openaihttp.OpenAI})
