@@ -27,7 +27,7 @@ func words(f *fault.Error, id string) string {
 	switch {
 	case f.Code == fault.Internal:
 		return "internal error; request id " + id
-	case f.Code == fault.Overlong && f.Tokens > 0 && f.Window > 0:
+	case f.Code == fault.Overlong && f.Window > 0 && f.Tokens >= f.Window:
 		// Agents look for these words, and shorten their conversation.
 		return "prompt is too long: " + strconv.FormatInt(f.Tokens, 10) + " tokens > " +
 			strconv.FormatInt(f.Window, 10) + " maximum"
@@ -42,32 +42,9 @@ func words(f *fault.Error, id string) string {
 
 // Status gives the HTTP status and Anthropic's error type for a code.
 func Status(c fault.Code) (status int, kind string) {
-	switch c {
-	case fault.Invalid, fault.Overlong:
-		return 400, "invalid_request_error"
-	case fault.Unauthorized:
-		return 401, "authentication_error"
-	case fault.NoFunds:
-		return 402, "api_error"
-	case fault.Forbidden:
-		return 403, "permission_error"
-	case fault.NotFound:
-		return 404, "not_found_error"
-	case fault.TooLarge:
-		return 413, "request_too_large"
-	case fault.HeadTooLarge:
-		return 431, "request_too_large"
-	case fault.Busy:
-		return 429, "rate_limit_error"
-	case fault.Canceled:
-		return 499, "api_error"
-	case fault.Engine:
-		return 502, "api_error"
-	case fault.NoWorker, fault.Unavailable:
-		return 503, "overloaded_error"
-	case fault.Timeout:
-		return 504, "api_error"
-	case fault.Internal:
+	status, kind = wire.Status(c)
+	if c == fault.NoFunds {
+		kind = "api_error"
 	}
-	return 500, "api_error"
+	return status, kind
 }
