@@ -52,28 +52,40 @@ func TestWhatIsScoredHasABound(t *testing.T) {
 		quotes    []string
 	}{
 		"a span": {
-			llm.Raw{IDs: ids(20_000), ScoreFrom: at(20_000 - 1024)}, llm.Raw{IDs: ids(20_000), ScoreFrom: at(20_000 - 1025)},
-			"logprob_start_len", []string{"1025", "1024", "20000", "18975"},
+			llm.Raw{IDs: ids(20_000), ScoreFrom: at(20_000 - 1024)},
+			llm.Raw{IDs: ids(20_000), ScoreFrom: at(20_000 - 1025)},
+			"logprob_start_len",
+			[]string{"1025", "1024", "20000", "18975"},
 		},
 		"a span that is the whole prompt": {
-			llm.Raw{IDs: ids(1024), ScoreFrom: at(0)}, llm.Raw{IDs: ids(1025), ScoreFrom: at(0)},
-			"logprob_start_len", []string{"1025", "1024"},
+			llm.Raw{IDs: ids(1024), ScoreFrom: at(0)},
+			llm.Raw{IDs: ids(1025), ScoreFrom: at(0)},
+			"logprob_start_len",
+			[]string{"1025", "1024"},
 		},
 		"an offset the wrong way round": {
-			llm.Raw{IDs: ids(14_900), ScoreFrom: at(14_900 - 64)}, llm.Raw{IDs: ids(14_900), ScoreFrom: at(64)},
-			"logprob_start_len", []string{"14836", "14900"},
+			llm.Raw{IDs: ids(14_900), ScoreFrom: at(14_900 - 64)},
+			llm.Raw{IDs: ids(14_900), ScoreFrom: at(64)},
+			"logprob_start_len",
+			[]string{"14836", "14900"},
 		},
 		"a span of a string, however small": {
-			llm.Raw{Text: text(4096), ScoreFrom: at(4000)}, llm.Raw{Text: text(4097), ScoreFrom: at(4000)},
-			"prompt", []string{"about 1025", "1024", "token ids"},
+			llm.Raw{Text: text(4096), ScoreFrom: at(4000)},
+			llm.Raw{Text: text(4097), ScoreFrom: at(4000)},
+			"prompt",
+			[]string{"about 1025", "1024", "token ids"},
 		},
 		"an echo of ids": {
-			llm.Raw{IDs: ids(1024), Echo: true}, llm.Raw{IDs: ids(1025), Echo: true},
-			"echo", []string{"1025", "1024", "logprob_start_len"},
+			llm.Raw{IDs: ids(1024), Echo: true},
+			llm.Raw{IDs: ids(1025), Echo: true},
+			"echo",
+			[]string{"1025", "1024", "logprob_start_len"},
 		},
 		"an echo of a string": {
-			llm.Raw{Text: text(4096), Echo: true}, llm.Raw{Text: text(4097), Echo: true},
-			"echo", []string{"about 1025", "1024", "logprob_start_len"},
+			llm.Raw{Text: text(4096), Echo: true},
+			llm.Raw{Text: text(4097), Echo: true},
+			"echo",
+			[]string{"about 1025", "1024", "logprob_start_len"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

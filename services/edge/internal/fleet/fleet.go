@@ -243,38 +243,50 @@ func (f *Fleet) region(n Need, home string) (string, bool) {
 
 // named picks a worker of a region, none when everyone who pulls there will do.
 func (f *Fleet) named(n Need, region string) string {
-	var able []string
-	var free []int // running sum of free slots
-	everyone, sum := true, 0
-	for id, m := range f.models[n.Model] {
+	able, free, everyone := 0, 0, true
+	for _, m := range f.models[n.Model] {
 		switch {
 		case m.Region != region || !n.admits(m):
 			// This one does not pull there.
-		case !n.able(m) || !n.holds(m):
-			everyone = false
+		case n.able(m) && n.holds(m):
+			able++
+			free += max(0, m.Slots-m.InFlight)
 		default:
-			sum += max(0, m.Slots-m.InFlight)
-			able, free = append(able, id), append(free, sum)
+			everyone = false
 		}
 	}
-	switch {
-	case everyone:
+	if everyone || able == 0 {
 		return ""
-	case sum == 0:
-		return able[rand.IntN(len(able))]
 	}
-	at := rand.IntN(sum)
-	return able[slices.IndexFunc(free, func(below int) bool { return at < below })]
+	full := free == 0
+	if full {
+		free = able
+	}
+	left := rand.IntN(free)
+	for id, m := range f.models[n.Model] {
+		if m.Region != region || !n.met(m) {
+			continue
+		}
+		weight := max(0, m.Slots-m.InFlight)
+		if full {
+			weight = 1 // one is as good as another
+		}
+		if left < weight {
+			return id
+		}
+		left -= weight
+	}
+	return ""
 }
 
 // Fits tells whether a worker can do what a need asks for, as far as it is known.
-// Of one that is not known yet nothing special is believed.
+// Of one that is not known yet only the usual is believed: that it chats.
 func (f *Fleet) Fits(n Need, worker string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	m := f.models[n.Model][worker]
 	if m == nil {
-		return len(n.Modalities) == 0 && len(n.Features) == 0
+		return len(n.Modalities) == 0 && !slices.Contains(n.Features, llm.FeatureRaw)
 	}
 	return n.able(m) && n.holds(m)
 }

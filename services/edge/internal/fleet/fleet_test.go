@@ -199,8 +199,9 @@ func TestOfAWorkerThatIsNotKnownNothingSpecialIsBelieved(t *testing.T) {
 	f := fleet.New(time.Now)
 	n := need()
 	n.Window = 1000
+	n.Features = []string{"tools"}
 	require.True(t, f.Fits(n, "new"))
-	n.Features = []string{"score"}
+	n.Features = []string{"completions", "score"}
 	require.False(t, f.Fits(n, "new"))
 	n.Features, n.Modalities = nil, []string{"image"}
 	require.False(t, f.Fits(n, "new"))

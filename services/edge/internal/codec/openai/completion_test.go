@@ -3,6 +3,7 @@ package openai_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,11 +130,11 @@ func TestTheOfficialClientReadsCompletions(t *testing.T) {
 			t.Parallel()
 			req, err := openai.Codec{}.Decode(rawRoute, []byte(c.body))
 			require.NoError(t, err)
-			events := append(c.events, llm.Event{
+			end := llm.Event{
 				Kind: llm.Done, Finish: llm.Length, Usage: &llm.Usage{Prompt: 2, Completion: 1}, Receipt: &llm.Receipt{ChargedMicro: 3},
-			})
+			}
 			var got sdk.Completion
-			require.NoError(t, json.Unmarshal(written(t, req, false, events), &got))
+			require.NoError(t, json.Unmarshal(written(t, req, false, slices.Concat(c.events, []llm.Event{end})), &got))
 			require.Equal(t, "cmpl-"+codectest.ID[:24], got.ID)
 			require.Equal(t, "text_completion", string(got.Object))
 			require.Equal(t, "a/m", got.Model)

@@ -62,7 +62,7 @@ func barred(name string) bool {
 		"prompt", "input_ids", "input_embeds", "prompt_embeds", "echo", "prompt_logprobs", "return_hidden_states",
 		"request_id", "id_slot", "cache_prompt", "priority", "session_params", "session_id", "background", "user",
 		"lora", "lora_path", "adapter", "custom_logit_processor", "logits_processors", "vllm_xargs",
-		"kv_transfer_params", "data_parallel_rank", "options", "keep_alive", "template", "chat_template",
+		"kv_transfer_params", "ec_transfer_params", "data_parallel_rank", "options", "keep_alive", "template", "chat_template",
 		"documents", "response_fields", "extra_body", "sampling_params", "dimensions", "post_sampling_probs":
 		return true
 	}

@@ -148,8 +148,8 @@ func (s *span) end() ([][]byte, error) {
 	}
 	var p parts
 	for i, t := range s.list {
-		first := i == 0 && from == 0
-		if !isNumber(t.id) || !isNumber(t.value) && !(first && t.value.Kind() == 'n') {
+		nothing := i == 0 && from == 0 && t.value.Kind() == 'n' // precedes it
+		if !isNumber(t.id) || !isNumber(t.value) && !nothing {
 			return nil, errShape
 		}
 		b := append(append(p.next(), `{"id":`...), t.id...)
