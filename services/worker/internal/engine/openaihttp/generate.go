@@ -99,7 +99,7 @@ func (x *exchange) run(parent context.Context) error {
 	whole, idle := x.spans() != unscored, x.e.idle
 	if whole {
 		// Nothing comes before the whole answer does, however long that takes.
-		idle += time.Duration(min(outputTokens(x.req), silentTokensMax)) * TokenMax
+		idle += time.Duration(outputTokens(x.req)) * TokenMax
 	}
 	listen := parent
 	if whole && x.rid != "" {

@@ -31,8 +31,6 @@ const (
 	// TokenMax is what each token of an answer in one piece may add to Idle, for the
 	// engine is silent while it makes them.
 	TokenMax = 100 * time.Millisecond
-	// silentTokensMax bounds the tokens that Idle grows by.
-	silentTokensMax = 1 << 20
 	// AbortMax is how long telling an engine to stop may take, and how long it may
 	// then take to say what it has done.
 	AbortMax = 2 * time.Second
