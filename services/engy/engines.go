@@ -99,9 +99,9 @@ func named(flags []string, served []worker.Served) (models []string, out []worke
 }
 
 // simulator starts the simulator on a free loopback port, serving the
-// catalogue's text models.
+// catalogue's text models. It thinks unless it is told not to, as they do.
 func (p *platform) simulator(ctx context.Context, models catalog.Catalog) ([]engineAt, error) {
-	cfg := sim.Config{Listen: "127.0.0.1:0", Drain: 10 * time.Second, Think: false}
+	cfg := sim.Config{Listen: "127.0.0.1:0", Drain: 10 * time.Second, Think: true}
 	e := engineAt{kind: "simulator"}
 	for _, m := range models.Models() {
 		if m.Kind == catalog.Text {
