@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/engy-ai/engy/pkg/money"
+	"github.com/engy-ai/engy/services/billing"
 )
 
 // rawReply is what tests read of an answer to a raw prompt.
@@ -302,6 +303,47 @@ func TestWhatIsScoredIsBoundedBeforeAnythingRuns(t *testing.T) {
 	require.Equal(t, "null", string(bare.Choices[0].Logprobs), "without log-probabilities at all")
 	require.Equal(t, int64(3), bare.Usage.Completion)
 	c.settled(before)
+}
+
+func TestZerosReachTheEngineAsZeros(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{})
+	const zeros = `"temperature":0,"seed":0,"frequency_penalty":0,"top_p":0`
+	for name, send := range map[string]func(mark string) int{
+		"chat": func(mark string) int {
+			resp := c.do("POST", "/v1/chat/completions", c.key, strings.NewReader(
+				`{"model":"glm-5.2","logprobs":false,`+zeros+`,"messages":[{"role":"user","content":"x `+mark+`"}]}`))
+			c.body(resp)
+			return resp.StatusCode
+		},
+		"raw": func(mark string) int {
+			return c.complete(`{"model":"glm-5.2",` + zeros + `,"prompt":"x ` + mark + `"}`).status
+		},
+		"echo": func(mark string) int {
+			return c.complete(`{"model":"glm-5.2","echo":true,"logprobs":1,` + zeros + `,"prompt":"x ` + mark + `"}`).status
+		},
+	} {
+		require.Equal(t, 200, send("[[sim tokens=1 record="+name+"]]"))
+		require.Contains(t, c.heard(name), zeros, name)
+		if name == "chat" {
+			require.NotContains(t, c.heard(name), `"logprobs":true`)
+		}
+	}
+	// The route of scores has names of its own.
+	r := c.complete(`{"model":"glm-5.2","logprob_start_len":0,"max_tokens":1,` + zeros + `,"prompt":"x [[sim record=scored]]"}`)
+	require.Equal(t, 200, r.status)
+	require.Contains(t, c.heard("scored"), `"temperature":0,"sampling_seed":0,"frequency_penalty":0,"top_p":0`)
+}
+
+func TestAThinBalanceStretchesARawPrompt(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{})
+	_, c.key = c.customer("thin", "0.001000", billing.KeyOptions{}) // 666 output tokens
+	r := c.complete(object{"model": "glm-5.2", "prompt": c.encode("go on [[sim tokens=30000]]")})
+	require.Equal(t, 200, r.status, "%v", r.Error)
+	require.Equal(t, "length", r.Choices[0].Finish)
+	require.Greater(t, r.Usage.Completion, int64(600))
+	require.LessOrEqual(t, r.Engy.ChargedMicro, int64(1000))
 }
 
 func TestOpenAIsGoClientCompletes(t *testing.T) {
