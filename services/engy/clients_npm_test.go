@@ -34,6 +34,8 @@ func TestClients(t *testing.T) {
 		"claude reads a file":      claudeReadsAFile,
 		"claude runs a command":    claudeRunsACommand,
 		"claude goes on":           claudeGoesOn,
+		"claude sees a picture":    claudeSeesAPicture,
+		"codex sees a picture":     codexSeesAPicture,
 		"codex answers in a shape": codexAnswersInAShape,
 		"claude meets errors":      claudeMeetsErrors,
 		"codex reads a file":       codexReadsAFile,

@@ -98,8 +98,9 @@ func upWithSimulator(t *testing.T) *cluster {
 	t.Helper()
 	sim := spawn(t, "sim", []string{
 		"SIM_LISTEN=127.0.0.1:0",
-		// The last is too short for what a coding client sends by itself.
-		"SIM_MODELS=glm-5.2=262144,kimi-k3=1048576,qwen3.8-27b=1001536,short=8192",
+		// Of these kimi-k3 sees. The last is too short for what a coding client sends
+		// by itself.
+		"SIM_MODELS=glm-5.2=262144,kimi-k3=1048576+image,qwen3.8-27b=1001536,short=8192",
 	}, "sim")
 	data := t.TempDir()
 	url := sim.address()

@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -366,8 +364,11 @@ func trap(t *testing.T) (visited func() int64, host string) {
 			n.Add(1)
 		}
 	}}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(l)
+	}()
 	t.Cleanup(func() {
 		_ = s.Close()
 		<-ended
@@ -471,98 +472,4 @@ func TestPicturesAreHeldForAndChargedAsCounted(t *testing.T) {
 		require.Less(t, paid, held)
 	}
 	c.settled(c.balance())
-}
-
-// blindAndSeeing is a platform of two engines, of which only the second, behind
-// the second worker, takes pictures.
-func blindAndSeeing(t *testing.T) (c *cluster, eyes *cluster) {
-	t.Helper()
-	c = newCluster(t, shape{simEnv: []string{"SIM_MODELS=kimi-k3=2000000,glm-5.2=1048576"}})
-	require.Equal(t, "text", c.inputs("kimi-k3"))
-	sim := c.spawn("seeing sim", []string{"SIM_LISTEN=127.0.0.1:0", seeing}, "sim")
-	eyes = &cluster{t: t, sim: sim.address()}
-	c.addWorker("WORKER_ENGINE="+eyes.sim, "WORKER_MODELS=kimi-k3")
-	c.eventually("pictures are taken", func() bool { return c.inputs("kimi-k3") == "image text" })
-	return c, eyes
-}
-
-func TestTheListTellsWhatIsTakenNow(t *testing.T) {
-	t.Parallel()
-	c, _ := blindAndSeeing(t)
-	d, small := dialects()[0], [2]string{"image/png", picture(t)}
-	status, answer := c.send(d.path, c.key, d.ask("kimi-k3", false, "hi", small))
-	require.Equal(t, 200, status, answer)
-	require.Equal(t, "text", c.inputs("glm-5.2"))
-	require.Contains(t, c.body(c.do("GET", "/v1/models", "", nil)), `"input_modalities":["image","text"]`)
-
-	require.Zero(t, c.workers[1].stop())
-	c.eventually("pictures are not taken any more", func() bool { return c.inputs("kimi-k3") == "text" })
-	c.untouched(func() {
-		status, answer = c.send(d.path, c.key, d.ask("kimi-k3", false, "hi", small))
-		require.Equal(t, 400, status, answer)
-		require.Contains(t, answer, "image")
-	})
-	status, answer = c.send(d.path, c.key, d.ask("kimi-k3", false, "hi"))
-	require.Equal(t, 200, status, answer)
-
-	// The same of a worker that is told what its engine does not tell.
-	c.addWorker("WORKER_MODALITIES=image,audio", "WORKER_MODELS=kimi-k3")
-	c.eventually("the new one is known", func() bool { return c.inputs("kimi-k3") == "image text audio" })
-	status, answer = c.send(d.path, c.key, d.ask("kimi-k3", false, "hi", small))
-	require.Equal(t, 200, status, answer)
-}
-
-func TestInAMixedPoolEveryPictureIsSeen(t *testing.T) {
-	t.Parallel()
-	c, eyes := blindAndSeeing(t)
-	before, blind := c.balance(), c.counters()
-	small := [2]string{"image/png", picture(t)}
-	const each = 10
-	var all sync.WaitGroup
-	for _, d := range dialects() {
-		for i := range 2 * each {
-			all.Go(func() {
-				body := strings.NewReader(d.ask("kimi-k3", i%2 == 0, "[[sim tokens=20 itl=2ms]]", small))
-				req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, c.api+d.path, body)
-				if !assertNo(t, err) {
-					return
-				}
-				req.Header.Set("Authorization", "Bearer "+c.key)
-				resp, err := http.DefaultClient.Do(req)
-				if !assertNo(t, err) {
-					return
-				}
-				defer func() { _ = resp.Body.Close() }()
-				if resp.StatusCode != http.StatusOK {
-					t.Errorf("%s: status %d", d.path, resp.StatusCode)
-				}
-			})
-		}
-	}
-	all.Wait()
-	c.settled(before)
-	require.Equal(t, blind, c.counters(), "the engine that does not see was shown a picture")
-	require.Equal(t, int64(2*each*len(dialects())), eyes.counters().Total)
-
-	// Text goes to both.
-	c.eventually("the other engine gets work, too", func() bool {
-		c.fold(c.chat(c.key, ask{Model: "kimi-k3", MaxTokens: 9, Messages: hello("hi", false).Messages}))
-		return c.counters().Total > blind.Total
-	})
-
-	// A picture whose worker fails is not shown to one that does not see.
-	blind = c.counters()
-	d := dialects()[0]
-	status, answer := c.send(d.path, c.key, d.ask("kimi-k3", false, "[[sim status=500]]", small))
-	require.Equal(t, 502, status, answer)
-	require.Equal(t, blind, c.counters())
-}
-
-// assertNo marks a test as failed from any goroutine.
-func assertNo(t *testing.T, err error) bool {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-	return err == nil
 }

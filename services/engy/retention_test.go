@@ -138,7 +138,6 @@ func TestWhatIsKeptIsWhatItsOwnerAllows(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, string(raw), "remember")
 	}
-
 }
 
 func TestAnAnswerThatTheClientLeftIsKeptAsFarAsItCame(t *testing.T) {
