@@ -55,6 +55,8 @@ type edge struct {
 	asking chan struct{}
 	keeper *keeper // nil keeps nothing
 	memory memory
+	// settling knows whose answers have just ended.
+	settling settling
 	// exchanges counts the work that outlives a handler.
 	exchanges sync.WaitGroup
 	billing   atomic.Bool // billing has answered lately
@@ -136,6 +138,7 @@ func (e *edge) prune(ctx context.Context) error {
 		select {
 		case <-tick.C:
 			e.fleet.Prune()
+			e.settling.prune()
 		case <-ctx.Done():
 			return nil
 		}
@@ -236,7 +239,7 @@ func (e *edge) model(spelling string) (openai.Model, bool) {
 func (e *edge) count(ctx context.Context, req *llm.Request) (int64, error) {
 	m, ok := e.catalog.Find(admit.BareModel(req.Spelling))
 	if _, priced := e.rates.Of(m.ID); !ok || !priced || m.Kind != catalog.Text {
-		return 0, fault.New(fault.NotFound, "no such model")
+		return 0, fault.New(fault.NotFound, "model '"+admit.Printable(req.Spelling)+"' not found")
 	}
 	return e.counts.Count(ctx, m.ID, req, e.exact), nil
 }

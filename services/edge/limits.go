@@ -16,6 +16,12 @@ const (
 	// WriteWait is how long one write may block on a client that does not read.
 	WriteWait = 30 * time.Second
 
+	// HoldAgain is after how long a hold that was refused is asked for again when an
+	// answer of the same account has ended within SettlingFor, and HoldAgainFor for
+	// how long.
+	HoldAgain    = 20 * time.Millisecond
+	HoldAgainFor = time.Second
+	SettlingFor  = 2 * time.Second
 	// BillingEvery is how often billing is asked whether it is there, and
 	// BillingAgain how soon when it was not.
 	BillingEvery = 2 * time.Second

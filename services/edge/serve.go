@@ -114,6 +114,11 @@ type exchange struct {
 // hold takes billing's answer, which was asked for beside the ticket: the first
 // byte waits for it, the worker does not.
 func (x *exchange) hold(a bus.HoldAnswer, err error) {
+	if a.Code == fault.NoFunds && x.e.settling.lately(x.a.Hold.Account) && time.Since(x.start) < HoldAgainFor {
+		// What an answer that has just ended does not need is about to come back.
+		time.AfterFunc(HoldAgain, func() { x.e.bus.AskHold(x.a.Hold, x.hold) })
+		return
+	}
 	defer close(x.held)
 	x.answer, x.refusal = a, err
 	if err == nil && a.Code != "" {
@@ -251,11 +256,13 @@ func (x *exchange) raise(charged money.Micro) money.Micro {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.call.Context), bus.HoldWait)
 	defer cancel()
 	h := x.a.Hold
-	h.Micro, h.FloorMicro, h.Raise = charged, charged, true
+	// What the balance has is taken, when it does not have all.
+	h.Micro, h.FloorMicro, h.Raise = charged, x.answer.Micro, true
 	answer, err := x.e.bus.Hold(ctx, h)
 	if err == nil && answer.Code == "" {
-		x.answer.Micro = answer.Micro
-		return charged
+		if x.answer.Micro = answer.Micro; answer.Micro >= charged {
+			return charged
+		}
 	}
 	x.e.log.Error("ALARM: charge cut to its hold", "request", x.call.ID,
 		"charge_micro", charged, "held_micro", x.answer.Micro, "error", err)
@@ -300,6 +307,7 @@ func (x *exchange) end(cause error) {
 		x.leave(ctx)
 	}
 	x.job.Close(ctx)
+	x.e.settling.end(x.a.Hold.Account)
 	if x.known {
 		x.record()
 	} else {
@@ -332,7 +340,8 @@ func (x *exchange) log(cause error) {
 		slog.Duration("took", time.Since(x.start)),
 	}
 	if cause != nil {
-		attrs = append(attrs, slog.String("cause", cause.Error()))
+		// Its words may be an engine's, which may repeat the prompt.
+		attrs = append(attrs, slog.String("cause", string(fault.Of(cause).Code)))
 	}
 	if s := trace.SpanContextFromContext(x.call.Context); s.IsValid() {
 		attrs = append(attrs, slog.String("trace", s.TraceID().String()))

@@ -110,7 +110,7 @@ create trigger funds_made after insert on balances
     for each row execute function announce_funds();
 -- Only the crossing is news: the condition is tested before anything is queued.
 create trigger funds_crossed after update on balances for each row
-    when ((old.balance_micro > old.held_micro) <> (new.balance_micro > new.held_micro))
+    when ((old.balance_micro > 0) <> (new.balance_micro > 0))
     execute function announce_funds();
 
 -- +goose StatementBegin

@@ -56,10 +56,10 @@ where k.revoked_at is null and a.closed_at is null and k.hash > @after::bytea
 order by k.hash limit @page;
 
 -- name: GetFunds :one
-select (balance_micro <= held_micro)::boolean as empty from balances where account_id = @account_id;
+select (balance_micro <= 0)::boolean as empty from balances where account_id = @account_id;
 
 -- name: ListFunds :many
-select account_id, (balance_micro <= held_micro)::boolean as empty
+select account_id, (balance_micro <= 0)::boolean as empty
 from balances where account_id > @after
 order by account_id limit @page;
 

@@ -144,7 +144,7 @@ func (c Config) Decide(req *llm.Request, p bus.Principal, job string, now time.T
 
 func (c Config) model(a *Admission, p bus.Principal) (Live, error) {
 	req := a.Request
-	notFound := fault.New(fault.NotFound, fmt.Sprintf("model '%s' not found", printable(req.Spelling)))
+	notFound := fault.New(fault.NotFound, fmt.Sprintf("model '%s' not found", Printable(req.Spelling)))
 	row, ok := c.Catalog.Find(BareModel(req.Spelling))
 	if !ok || row.Kind != catalog.Text {
 		return Live{}, notFound
@@ -164,8 +164,8 @@ func (c Config) model(a *Admission, p bus.Principal) (Live, error) {
 	return live, nil
 }
 
-// printable keeps what a caller made up short and in one line.
-func printable(s string) string {
+// Printable keeps what a caller made up short and in one line.
+func Printable(s string) string {
 	if len(s) > 80 {
 		s = s[:80] + "..."
 	}
@@ -182,7 +182,12 @@ func printable(s string) string {
 func (c Config) media(a *Admission, live Live) error {
 	parts, size := 0, 0
 	for i := range a.Request.Items {
-		for _, p := range a.Request.Items[i].Parts {
+		it := &a.Request.Items[i]
+		if it.Role == llm.Assistant {
+			// Models are shown what users and tools show, not what they showed.
+			it.Parts = slices.DeleteFunc(it.Parts, func(p llm.Part) bool { return p.Media != nil })
+		}
+		for _, p := range it.Parts {
 			if p.Media == nil {
 				continue
 			}

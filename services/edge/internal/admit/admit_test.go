@@ -208,3 +208,15 @@ func TestAModelsNameIsShownShortAndInOneLine(t *testing.T) {
 	require.Less(t, len(err.Error()), 200)
 	require.NotContains(t, err.Error(), "\n")
 }
+
+func TestMediaOfTheAssistantIsLeftOut(t *testing.T) {
+	t.Parallel()
+	req := request("glm-5.2", 4)
+	req.Items = append(req.Items, llm.Item{Role: llm.Assistant, Parts: []llm.Part{
+		{Media: &llm.Media{Kind: "image", Type: "image/png", Data: llm.Base64("AAAA")}}, {Text: llm.NewVerbatim("look")},
+	}})
+	_, err := decide(t, req)
+	require.NoError(t, err, "a text model may go on after it")
+	require.Len(t, req.Items[1].Parts, 1)
+	require.Nil(t, req.Items[1].Parts[0].Media)
+}

@@ -21,6 +21,9 @@ const (
 	gateRate  = 50
 	gateBurst = 200
 	gateStep  = 256 << 10
+	// gateSmall is how many small bodies make one of full size. They have room of
+	// their own, half as large as one body: large ones cannot shut them out.
+	gateSmall = 128
 	// callersMax bounds the addresses that are remembered.
 	callersMax = 4096
 	// gateRetry is when to come again when others take the room.
@@ -39,9 +42,9 @@ type gate struct {
 	routes  []string
 	bodyMax int64
 
-	mu      sync.Mutex
-	bytes   int64
-	callers map[netip.Prefix]*caller
+	mu           sync.Mutex
+	bytes, small int64
+	callers      map[netip.Prefix]*caller
 }
 
 // caller is an address, or the network that one subscriber has.
@@ -55,6 +58,7 @@ type pass struct {
 	gate    *gate
 	caller  *caller
 	bytes   int64
+	room    *int64 // which of the gate's it takes
 	refusal error
 	left    atomic.Bool
 }
@@ -80,13 +84,17 @@ func (g *gate) enter(addr net.Addr, size int64) *pass {
 		ask.CancelAt(now)
 		return &pass{refusal: busy("too many requests without a key from this address", wait)}
 	}
-	if c.bytes+size > g.bodyMax || g.bytes+size > gateBodies*g.bodyMax {
+	room, most := &g.bytes, gateBodies*g.bodyMax
+	if size*gateSmall <= g.bodyMax {
+		room, most = &g.small, g.bodyMax/2
+	}
+	if c.bytes+size > g.bodyMax || *room+size > most {
 		ask.CancelAt(now)
 		return &pass{refusal: busy("too many bytes of requests without a key are under way", gateRetry)}
 	}
 	c.bytes += size
-	g.bytes += size
-	return &pass{gate: g, caller: c, bytes: size}
+	*room += size
+	return &pass{gate: g, caller: c, bytes: size, room: room}
 }
 
 func busy(message string, retry time.Duration) error {
@@ -154,5 +162,5 @@ func (p *pass) leave() {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
 	p.caller.bytes -= p.bytes
-	p.gate.bytes -= p.bytes
+	*p.room -= p.bytes
 }

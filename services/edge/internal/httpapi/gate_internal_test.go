@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -24,9 +25,22 @@ func TestTheGateIsBoundedInBytes(t *testing.T) {
 	require.NoError(t, g.enter(tcp("10.0.0.1"), 1001).refused(), "a body that will not be read takes no room")
 	c := g.enter(tcp("10.0.0.2"), -1)
 	require.NoError(t, c.refused(), "a size that is not known is the largest")
-	full := g.enter(tcp("10.0.0.3"), 1)
+	full := g.enter(tcp("10.0.0.3"), 100)
 	require.True(t, fault.Is(full.refused(), fault.Busy), "all together may have two")
 	full.leave()
+	var small []*pass
+	for i := range 100 {
+		p := g.enter(tcp(fmt.Sprintf("10.0.1.%d", i)), 7)
+		if small = append(small, p); i < 71 {
+			require.NoError(t, p.refused(), "small ones have room of their own")
+		} else {
+			require.True(t, fault.Is(p.refused(), fault.Busy), "half of a body")
+		}
+	}
+	for _, p := range small {
+		p.leave()
+	}
+	require.EqualValues(t, 1, g.small, "what b holds")
 	for range 2 {
 		a.leave()
 		c.leave()

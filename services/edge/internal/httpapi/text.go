@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"runtime/debug"
 	"strconv"
@@ -141,7 +142,8 @@ func (s *Server) text(c *fiber.Ctx, cd codec.Codec, route string) (err error) {
 	}
 	// The client is watched from here on: everything after this may take long.
 	x.ctx, x.cancel = context.WithCancelCause(s.base)
-	x.unwatch = watch(c.Context().Conn(), func() { x.cancel(errLeft) })
+	x.conn = c.Context().Conn()
+	x.unwatch = watch(x.conn, func() { x.cancel(errLeft) })
 	// The framework gives the body away: what the codec makes of it points into it.
 	if err := x.begin(route, c.Request().SwapBody(nil), principal); err != nil {
 		return x.refuse(c, err)
@@ -183,6 +185,7 @@ type exchange struct {
 	req     *llm.Request
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
+	conn    net.Conn
 	unwatch func()
 	answer  Answer
 	counted bool
@@ -315,6 +318,8 @@ func (x *exchange) write(w *bufio.Writer, events []llm.Event) error {
 		case errors.Is(err, ErrIdle):
 			next = []llm.Event{{Kind: llm.Ping}}
 		case err != nil && fault.Is(err, fault.Canceled):
+			// One that closed its side only and reads on must not see an end.
+			_ = x.conn.Close()
 			return err
 		case err != nil:
 			// The client sees the failure in its dialect's words.

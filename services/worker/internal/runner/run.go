@@ -131,7 +131,8 @@ func (j *run) attend(ctx context.Context, w bus.Work, stream *bus.Stream) ([]llm
 	if err == nil {
 		return events, bus.End{Outcome: pricing.Finished, Usage: usage}
 	}
-	j.r.log.Info("job ended early", "job", j.ticket.Job, "attempt", j.attempt, "error", err)
+	// The words of an engine may repeat the prompt.
+	j.r.log.Info("job ended early", "job", j.ticket.Job, "attempt", j.attempt, "code", string(fault.Of(err).Code))
 	last, outcome := conclude(context.Cause(ctx), err)
 	return append(events, last), bus.End{Outcome: outcome, Usage: usage}
 }

@@ -131,7 +131,7 @@ func (q *Queries) GetAccount(ctx context.Context, idOrName string) (GetAccountRo
 }
 
 const getFunds = `-- name: GetFunds :one
-select (balance_micro <= held_micro)::boolean as empty from balances where account_id = $1
+select (balance_micro <= 0)::boolean as empty from balances where account_id = $1
 `
 
 func (q *Queries) GetFunds(ctx context.Context, accountID string) (bool, error) {
@@ -234,7 +234,7 @@ func (q *Queries) ListAccounts(ctx context.Context, after string, page int32) ([
 }
 
 const listFunds = `-- name: ListFunds :many
-select account_id, (balance_micro <= held_micro)::boolean as empty
+select account_id, (balance_micro <= 0)::boolean as empty
 from balances where account_id > $1
 order by account_id limit $2
 `

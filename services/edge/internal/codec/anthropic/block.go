@@ -310,7 +310,8 @@ func (b *block) call(it *llm.Item, field string) error {
 	case 'n', 0:
 		call.Arguments = "{}"
 	default:
-		return fault.At(field+".input", field+".input must be an object")
+		// What a model made of a call that takes no object; it comes back as it went.
+		call.Arguments = string(b.Input)
 	}
 	it.Calls = append(it.Calls, call)
 	return nil

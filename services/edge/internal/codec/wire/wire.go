@@ -120,8 +120,11 @@ func Short(name string) string {
 
 // Model checks a model's name.
 func Model(name string) error {
-	if name == "" || len(name) > ModelBytesMax {
+	if name == "" {
 		return fault.At("model", "model must be the id of a model")
+	}
+	if len(name) > ModelBytesMax {
+		return fault.New(fault.NotFound, "model '"+Short(name)+"...' not found")
 	}
 	return nil
 }

@@ -94,11 +94,12 @@ func extra(b []byte, fields []llm.Field, own func(string) bool) []byte {
 func (q *quirks) messages(b []byte, req *llm.Request) []byte {
 	b = append(b, `,"messages":[`...)
 	var shown []llm.Part // media of tool results, which tool messages cannot hold
-	for i := range req.Items {
+	items := paired(req.Items)
+	for i := range items {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		it := &req.Items[i]
+		it := &items[i]
 		switch {
 		case it.Role == llm.Tool && hasMedia(it.Parts):
 			text := *it
@@ -164,7 +165,7 @@ func (q *quirks) message(b []byte, it *llm.Item) []byte {
 			// Engines parse the arguments of earlier calls, and nothing is no JSON.
 			args = "{}"
 		}
-		b = quote(append(b, `,"arguments":`...), args)
+		b = quote(append(b, `,"arguments":`...), arguments(args))
 		b = append(b, "}}"...)
 	}
 	if len(it.Calls) > 0 {

@@ -33,6 +33,7 @@ func whole() *llm.Request {
 				Extra: []llm.Field{field("prefix", "true"), field("content", `"twin"`)},
 			},
 			{Role: llm.Tool, CallID: "c1", Parts: []llm.Part{{Text: llm.NewVerbatim("")}}},
+			{Role: llm.Tool, CallID: "c2", Parts: []llm.Part{{Text: llm.NewVerbatim("none")}}},
 		},
 		Tools: []llm.ToolSpec{
 			{Name: "find", Description: "finds <it>", Schema: json.RawMessage(schema), Extra: []llm.Field{field("strict", "true")}},
@@ -61,7 +62,7 @@ const golden = `{"model":"at/engine","messages":[` +
 	`{"role":"assistant","reasoning_content":"hm","content":"","tool_calls":[` +
 	`{"id":"c1","type":"function","function":{"name":"find","arguments":"{\"q\": 1}"}},` +
 	`{"id":"c2","type":"function","function":{"name":"list","arguments":"{}"}}],"prefix":true},` +
-	`{"role":"tool","tool_call_id":"c1","content":""}],` +
+	`{"role":"tool","tool_call_id":"c1","content":""},{"role":"tool","tool_call_id":"c2","content":"none"}],` +
 	`"tools":[{"type":"function","function":{"name":"find","description":"finds <it>","parameters":` +
 	`{"type":"object","properties":{"zeta":{"type":"string"},"alpha":{"type":"integer"}},"required":["zeta"]},"strict":true}},` +
 	`{"type":"function","function":{"name":"list"}}],` +

@@ -17,6 +17,7 @@ var saysWindow = regexp.MustCompile(`(?i)context (?:length|size|window)(?: is| o
 var saysPrompt = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\((\d+) in the (?:messages|prompt)`),
 	regexp.MustCompile(`(?i)(\d+) tokens from the input`),
+	regexp.MustCompile(`(?i)prompt has (\d+) tokens`),
 	regexp.MustCompile(`(?i)(\d+) (?:input|text input|prompt) tokens`),
 	regexp.MustCompile(`(?i)(?:input|prompt|request) (?:length )?\(?(\d+)(?: tokens)?\)?`),
 	regexp.MustCompile(`(?i)requested (\d+) tokens`),

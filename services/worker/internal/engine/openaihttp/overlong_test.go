@@ -20,6 +20,7 @@ func TestARefusalForTheWindowTellsItsNumbers(t *testing.T) {
 		"This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4200 in the messages, 800 in the completion). Please reduce the length of the messages or completion.": {4200, 4096},
 		"'max_tokens' or 'max_completion_tokens' is too large: 100. This model's maximum context length is 4096 tokens and your request has 4090 input tokens (100 > 4096 - 4090).":                     {4090, 4096},
 		"You passed 5001 input tokens and requested 16 output tokens. However, the model's context length is only 4096 tokens, resulting in a maximum input length of 4080 tokens.":                     {5001, 4096},
+		"this model's maximum context length is 262144 tokens, but the prompt has 300005 tokens; shorten it":                                                                                            {300005, 262144},
 		"The input (9001 tokens) is longer than the model's context length (8192 tokens).":                                                                                                              {9001, 8192},
 		"Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of 9000 tokens: 8900 tokens from the input messages and 100 tokens for the completion.": {8900, 8192},
 		"request (9001 tokens) exceeds the available context size (8192 tokens), try increasing it":                                                                                                     {9001, 8192},

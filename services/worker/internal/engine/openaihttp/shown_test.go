@@ -17,10 +17,12 @@ func TestWhatAToolShowsGoesToTheUsersTurn(t *testing.T) {
 	image := llm.Part{Media: &llm.Media{Kind: "image", Type: "image/png", Data: llm.Base64("AAAA")}}
 	const shown = `{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}`
 	results := []llm.Item{
+		{Role: llm.Assistant, Calls: []llm.Call{{ID: "A", Name: "f"}, {ID: "B", Name: "f"}}},
 		{Role: llm.Tool, CallID: "A", Parts: []llm.Part{say("a"), image}},
 		{Role: llm.Tool, CallID: "B", Parts: []llm.Part{image}},
 	}
-	const told = `{"role":"tool","tool_call_id":"A","content":"a"},{"role":"tool","tool_call_id":"B","content":""},`
+	const told = `{"role":"assistant","content":"","tool_calls":[{"id":"A","type":"function","function":{"name":"f","arguments":"{}"}},` +
+		`{"id":"B","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"A","content":"a"},{"role":"tool","tool_call_id":"B","content":""},`
 	for name, c := range map[string]struct {
 		next []llm.Item
 		want string
@@ -37,6 +39,6 @@ func TestWhatAToolShowsGoesToTheUsersTurn(t *testing.T) {
 	} {
 		req := &llm.Request{Items: append(append([]llm.Item(nil), results...), c.next...), MaxTokens: 1}
 		require.Contains(t, string(openaihttp.Encode("vllm", "m", req, "")), `"messages":[`+c.want, name)
-		require.Len(t, req.Items[0].Parts, 2, "the request stays as it is: %s", name)
+		require.Len(t, req.Items[1].Parts, 2, "the request stays as it is: %s", name)
 	}
 }

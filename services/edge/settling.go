@@ -1,0 +1,40 @@
+package edge
+
+import (
+	"sync"
+	"time"
+)
+
+// settling remembers the accounts whose answers have ended a moment ago. Their
+// holds are still open: billing books in batches. Who asks for the next answer at
+// once, as agents do, must not hear that there is no money.
+type settling struct {
+	mu    sync.Mutex
+	ended map[string]time.Time
+}
+
+func (s *settling) end(account string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended == nil {
+		s.ended = map[string]time.Time{}
+	}
+	s.ended[account] = time.Now()
+}
+
+func (s *settling) lately(account string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.ended[account]
+	return ok && time.Since(at) < SettlingFor
+}
+
+func (s *settling) prune() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for account, at := range s.ended {
+		if time.Since(at) >= SettlingFor {
+			delete(s.ended, account)
+		}
+	}
+}
