@@ -33,8 +33,14 @@ func TestEveryCallHasItsResultAndEveryResultItsCall(t *testing.T) {
 		body := string(openaihttp.Encode("vllm", "m", &llm.Request{Items: items, MaxTokens: 1}, ""))
 		body = body[strings.Index(body, `[`)+1 : strings.Index(body, `],"stream"`)]
 		for _, r := range [][2]string{
-			{`","type":"function","function":{"name":"f","arguments":"{}"}}`, ""}, {`,{"id":"`, "+"}, {`","content":"","tool_calls":[{"id":"`, ":["},
-			{`{"role":"`, ""}, {`","content":"`, ":"}, {`"}`, ""}, {`","tool_call_id":"`, "/"}, {`]}`, "]"},
+			{`","type":"function","function":{"name":"f","arguments":"{}"}}`, ""},
+			{`,{"id":"`, "+"},
+			{`","content":"","tool_calls":[{"id":"`, ":["},
+			{`{"role":"`, ""},
+			{`","content":"`, ":"},
+			{`"}`, ""},
+			{`","tool_call_id":"`, "/"},
+			{`]}`, "]"},
 		} {
 			body = strings.ReplaceAll(body, r[0], r[1])
 		}
