@@ -8,6 +8,7 @@ package openai
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
@@ -208,6 +209,34 @@ func tools(req *llm.Request, in *chatRequest) error {
 	return choice(req, in.ToolChoice)
 }
 
+// allowed limits which of the tools may be called.
+type allowed struct {
+	Mode  string `json:"mode"`
+	Tools []struct {
+		Name     string `json:"name"`
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	} `json:"tools"`
+}
+
+// narrow leaves the other tools out, and tells whether all that are named exist.
+func (a *allowed) narrow(req *llm.Request) bool {
+	if a == nil || len(a.Tools) == 0 || a.Mode != "auto" && a.Mode != "required" {
+		return false
+	}
+	names := map[string]bool{}
+	for _, t := range a.Tools {
+		names[t.Name+t.Function.Name] = true
+	}
+	kept := slices.DeleteFunc(slices.Clone(req.Tools), func(t llm.ToolSpec) bool { return !names[t.Name] })
+	if len(kept) != len(names) {
+		return false
+	}
+	req.Tools, req.Choice = kept, a.Mode
+	return true
+}
+
 func choice(req *llm.Request, raw jsontext.Value) error {
 	bad := fault.At("tool_choice", "tool_choice must be auto, none, required, or name a function of tools")
 	switch {
@@ -225,10 +254,17 @@ func choice(req *llm.Request, raw jsontext.Value) error {
 		Function struct {
 			Name string `json:"name"`
 		} `json:"function"`
-		Name string `json:"name"`
+		Name    string   `json:"name"`
+		Allowed *allowed `json:"allowed_tools"`
 	}
 	if json.Unmarshal(raw, &object) != nil {
 		return bad
+	}
+	if object.Type == "allowed_tools" {
+		if !object.Allowed.narrow(req) {
+			return bad
+		}
+		return nil
 	}
 	name := object.Function.Name + object.Name
 	if name == "" && choose(req, object.Type) {
