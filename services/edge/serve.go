@@ -307,7 +307,9 @@ func (x *exchange) end(cause error) {
 		x.leave(ctx)
 	}
 	x.job.Close(ctx)
-	x.e.settling.end(x.a.Hold.Account)
+	if stands {
+		x.e.settling.end(x.a.Hold.Account)
+	}
 	if x.known {
 		x.record()
 	} else {
