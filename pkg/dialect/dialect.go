@@ -92,10 +92,13 @@ func (f Family) Say(req *llm.Request) error {
 	if err != nil {
 		return fault.At(Kwargs, Kwargs+" must be an object")
 	}
-	had := len(args) > 0
+	args = slices.DeleteFunc(args, func(a llm.Field) bool { return reserved(a.Name) })
 	thinks := f.switched(&args)
 	f.level(&args, req, thinks)
-	if len(args) == 0 && !had {
+	if len(args) == 0 {
+		if at >= 0 {
+			req.Extra = slices.Delete(slices.Clone(req.Extra), at, at+1)
+		}
 		return nil
 	}
 	field := llm.Field{Name: Kwargs, Value: Object(args)}
@@ -107,6 +110,17 @@ func (f Family) Say(req *llm.Request) error {
 		req.Extra = append(req.Extra, field)
 	}
 	return nil
+}
+
+// reserved names what an engine hands to its template itself, or to the library
+// that runs it: a caller's own template, above all, runs in everybody's engine.
+func reserved(name string) bool {
+	switch name = strings.ToLower(name); name {
+	case "chat_template", "template", "messages", "conversation", "tools", "documents", "add_generation_prompt",
+		"continue_final_message", "tokenize", "padding", "truncation", "max_length", "tokenizer_kwargs":
+		return true
+	}
+	return strings.HasPrefix(name, "return_")
 }
 
 // switched gives the caller's switch the family's name, and tells what it says;

@@ -81,6 +81,8 @@ func TestTheCallersOwnSwitchWins(t *testing.T) {
 		"the caller's own word against off": {"kimi-k3", "none", `{"reasoning_effort":"low"}`, `{"reasoning_effort":"low"}`},
 		"a switch that is null is none":     {"glm-5.2", "none", `{"enable_thinking":null}`, `{"enable_thinking":false}`},
 		"nothing asked":                     {"glm-5.2", "", `{"b":1,"a":[1E2]}`, `{"b":1,"a":[1E2]}`},
+		"a template of the caller's own":    {"glm-5.2", "", `{"a":1,"chat_template":"{%for%}","Tokenize":false,"return_tensors":"pt","messages":[1]}`, `{"a":1}`},
+		"nothing but that":                  {"glm-5.2", "", `{"chat_template":"x"}`, ``},
 		"null":                              {"glm-5.2", "low", `null`, `{"reasoning_effort":"high"}`},
 	} {
 		require.Equal(t, c.want, said(t, c.family, llm.Request{Effort: c.effort, Extra: kwargs(c.args)}), name)

@@ -3,6 +3,7 @@ package admit
 import (
 	"fmt"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/llm"
@@ -51,6 +52,9 @@ func (a *Admission) scored() error {
 	if tokens == 0 {
 		tokens = (int64(raw.Text.Chars()) + CharsPerToken - 1) / CharsPerToken
 	}
+	if raw.IDs == nil && tokens <= limit {
+		tokens = dense(raw.Text)
+	}
 	switch {
 	case raw.ScoreFrom == nil && tokens > limit:
 		return fault.At("echo", fmt.Sprintf(
@@ -67,6 +71,24 @@ func (a *Admission) scored() error {
 			*raw.ScoreFrom, tokens-*raw.ScoreFrom, tokens, limit))
 	}
 	return nil
+}
+
+// dense estimates a short text with what scripts beside Latin take: about a token
+// for each character. It bounds memory, so it must not be low.
+func dense(text llm.Verbatim) int64 {
+	s, err := text.Decode()
+	if err != nil {
+		return 0 // it was read before
+	}
+	quarters := int64(0)
+	for _, r := range s {
+		if r < utf8.RuneSelf {
+			quarters++
+		} else {
+			quarters += CharsPerToken
+		}
+	}
+	return (quarters + CharsPerToken - 1) / CharsPerToken
 }
 
 func (a *Admission) about(tokens int64) string {

@@ -45,7 +45,7 @@ func served(t *testing.T, req *llm.Request, lack ...string) (*admit.Admission, e
 
 func TestWhatIsScoredHasABound(t *testing.T) {
 	t.Parallel()
-	text := func(chars int) llm.Verbatim { return llm.NewVerbatim(strings.Repeat("é", chars)) }
+	text := func(chars int) llm.Verbatim { return llm.NewVerbatim(strings.Repeat("e", chars)) }
 	for name, c := range map[string]struct {
 		good, bad llm.Raw
 		field     string
@@ -230,4 +230,19 @@ func TestTheWindowThatIsWanted(t *testing.T) {
 	_, err = window(100, raw(llm.Raw{IDs: ids(100)}))
 	require.True(t, fault.Is(err, fault.Overlong), "tokens that were counted are one")
 	require.Equal(t, fault.TooLong(100, 100), fault.Of(err))
+}
+
+// A script with a token for each character may not get past the bound because
+// others have one for four.
+func TestAStringOfAnotherScriptIsNotTakenForAShortOne(t *testing.T) {
+	t.Parallel()
+	for _, char := range []string{"漢", "🌍", `é`} {
+		_, err := served(t, raw(llm.Raw{Text: llm.NewVerbatim(strings.Repeat(char, 1024)), Echo: true}), "completions", "score", "token_ids")
+		require.NoError(t, err, char)
+		_, err = served(t, raw(llm.Raw{Text: llm.NewVerbatim(strings.Repeat(char, 1025)), Echo: true}), "completions", "score", "token_ids")
+		require.True(t, fault.Is(err, fault.Invalid), char)
+	}
+	escaped := llm.Verbatim(`"` + strings.Repeat(`\u6f22`, 1025) + `"`)
+	_, err := served(t, raw(llm.Raw{Text: escaped, Echo: true}), "completions", "score", "token_ids")
+	require.True(t, fault.Is(err, fault.Invalid), "however it is written")
 }

@@ -24,6 +24,8 @@ type completionRequest struct {
 	Messages  jsontext.Value `json:"messages"`
 	Stream    bool           `json:"stream"`
 	MaxTokens jsontext.Value `json:"max_tokens"`
+	// Newer is what chat calls it.
+	Newer     jsontext.Value `json:"max_completion_tokens"`
 	N         jsontext.Value `json:"n"`
 	BestOf    jsontext.Value `json:"best_of"`
 	Suffix    jsontext.Value `json:"suffix"`
@@ -49,6 +51,13 @@ func decodeCompletion(body []byte) (*llm.Request, error) {
 		in.refused,
 		func() (err error) { req.Raw, err = in.prompt(); return err },
 		func() (err error) { req.MaxTokens, err = wire.Count("max_tokens", in.MaxTokens, 1); return err },
+		func() error {
+			newer, err := wire.Count("max_completion_tokens", in.Newer, 1)
+			if newer > 0 {
+				req.MaxTokens = newer
+			}
+			return err
+		},
 		func() error { return in.logprobs(req) },
 		func() (err error) { req.Policy, err = wire.Policy(in.Provider); return err },
 		func() (err error) { req.Extra, err = Extra(in.Extra, chatOnly()...); return err },

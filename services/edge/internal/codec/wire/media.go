@@ -23,13 +23,14 @@ func DataURI(field string, raw Raw) (*llm.Media, error) {
 	if !ok || !found || !isData || !isBase64 || !strings.HasPrefix(kind, "image/") {
 		return nil, fault.At(field, "images must be inline: a base64 data:image/ URI; addresses are not fetched")
 	}
+	kind, _, _ = strings.Cut(kind, ";")
 	return Image(field, kind, data)
 }
 
 // Image checks an inline image given as its type and base64 data.
 func Image(field, kind string, data llm.Base64) (*llm.Media, error) {
 	kind = strings.ToLower(kind)
-	if !strings.HasPrefix(kind, "image/") {
+	if subtype, ok := strings.CutPrefix(kind, "image/"); !ok || subtype == "" || strings.Trim(subtype, "abcdefghijklmnopqrstuvwxyz0123456789.+-") != "" {
 		return nil, fault.At(field, "the type of an image must begin with image/")
 	}
 	data, head, ok := decoded(data)

@@ -47,6 +47,11 @@ func rule(p *llm.Policy, name string, value jsontext.Value) error {
 	case "data_collection":
 		into = &p.Collect
 	default:
+		switch strings.ToLower(name) {
+		case "zdr", "require_proof", "region_only", "region_exclude", "data_collection":
+			// It was meant, and must not be read as nothing.
+			return fault.At("provider", "provider."+strings.ToLower(name)+" must be written in small letters")
+		}
 		// Clients send other platforms' keys here; they mean nothing to us.
 		return nil
 	}

@@ -57,20 +57,38 @@ func ownRequest(name string) bool {
 // how much is generated behind max_tokens, that reach into an engine's own
 // state or queue, and that make it dial an address or load a file.
 func barred(name string) bool {
+	// Some engines read names in any case.
+	name = strings.ToLower(name)
 	switch name {
 	case "n", "best_of", "use_beam_search", "n_predict", "num_predict", "max_new_tokens", "max_length", "n_cmpl",
 		"prompt", "input_ids", "input_embeds", "prompt_embeds", "echo", "prompt_logprobs", "return_hidden_states",
 		"request_id", "id_slot", "cache_prompt", "priority", "session_params", "session_id", "background", "user",
 		"lora", "lora_path", "adapter", "custom_logit_processor", "logits_processors", "vllm_xargs",
 		"kv_transfer_params", "ec_transfer_params", "data_parallel_rank", "options", "keep_alive", "template", "chat_template",
-		"documents", "response_fields", "extra_body", "sampling_params", "dimensions", "post_sampling_probs":
+		"documents", "response_fields", "extra_body", "sampling_params", "dimensions", "post_sampling_probs",
+		"lora_request", "routed_dp_rank", "model_path", "extra_key", "custom_params", "cache_salt", "truncate_prompt_tokens",
+		"logprob_start_len", "top_logprobs_num", "return_logprob", "token_ids_logprob", "mm_processor_kwargs", "media_io_kwargs":
 		return true
 	}
-	return strings.HasPrefix(name, "bootstrap_") || strings.HasPrefix(name, "disagg_")
+	return media(name) || strings.HasPrefix(name, "bootstrap_") || strings.HasPrefix(name, "disagg_")
+}
+
+// media names members that carry pictures, sound and films past the parts that are
+// checked; what stands in them may be an address.
+func media(name string) bool {
+	switch strings.ToLower(name) {
+	case "images", "image", "image_url", "image_urls", "image_data", "video", "videos", "video_url", "video_data",
+		"audio", "audios", "audio_url", "audio_data", "multi_modal_data", "multi_modal_uuids", "modalities":
+		return true
+	}
+	return false
 }
 
 func ownMessage(name string) bool {
-	switch name {
+	if media(name) {
+		return true
+	}
+	switch strings.ToLower(name) {
 	case "role", "content", "name", "tool_calls", "tool_call_id", "reasoning", "reasoning_content":
 		return true
 	}
