@@ -244,7 +244,7 @@ func choice(req *llm.Request, raw jsontext.Value) error {
 		return nil
 	case raw.Kind() == '"':
 		var word string
-		if json.Unmarshal(raw, &word) != nil || !choose(req, word) {
+		if json.Unmarshal(raw, &word) != nil || !Choose(req, word) {
 			return bad
 		}
 		return nil
@@ -267,7 +267,7 @@ func choice(req *llm.Request, raw jsontext.Value) error {
 		return nil
 	}
 	name := object.Function.Name + object.Name
-	if name == "" && choose(req, object.Type) {
+	if name == "" && Choose(req, object.Type) {
 		return nil
 	}
 	for _, t := range req.Tools {
@@ -279,7 +279,8 @@ func choice(req *llm.Request, raw jsontext.Value) error {
 	return bad
 }
 
-func choose(req *llm.Request, word string) bool {
+// Choose sets the tool choice a word names, and tells whether it names one.
+func Choose(req *llm.Request, word string) bool {
 	switch word {
 	case "auto", "none", "required":
 		req.Choice = word

@@ -11,6 +11,7 @@ import (
 
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/services/edge/internal/codec/openai"
 	"github.com/engy-ai/engy/services/edge/internal/codec/wire"
 )
 
@@ -295,7 +296,7 @@ func choice(req *llm.Request, raw jsontext.Value) error {
 		return nil
 	case '"':
 		var word string
-		if json.Unmarshal(raw, &word) != nil || !choose(req, word) {
+		if json.Unmarshal(raw, &word) != nil || !openai.Choose(req, word) {
 			return bad
 		}
 		return nil
@@ -316,22 +317,10 @@ func choice(req *llm.Request, raw jsontext.Value) error {
 		}
 		return bad
 	case "auto", "none", "required", "any":
-		choose(req, c.Type)
+		openai.Choose(req, c.Type)
 	}
 	// A hosted tool was left out, so it cannot be called.
 	return nil
-}
-
-func choose(req *llm.Request, word string) bool {
-	switch word {
-	case "auto", "none", "required":
-		req.Choice = word
-	case "any":
-		req.Choice = "required"
-	default:
-		return false
-	}
-	return true
 }
 
 func hasTool(req *llm.Request, name string) bool {
