@@ -228,7 +228,9 @@ func (l *lab) peak(ctx context.Context, n int) (int64, error) {
 	w := work{name: fmt.Sprintf("memory %d", n), tokens: 100, ttft: 20 * time.Millisecond, itl: 20 * time.Millisecond, stream: true}
 	ld := l.load(w, l.full)
 	done := make(chan tally, 1)
-	go func() { done <- ld.closed(ctx, cs, closed{clients: n, each: l.times(2, 1)}) }()
+	// The same number of tokens passes however many streams there are, so that each
+	// heap has grown as far as its collector lets it.
+	go func() { done <- ld.closed(ctx, cs, closed{clients: n, each: l.times(2, 1) * 500 / n}) }()
 	every := time.NewTicker(sampleEvery)
 	defer every.Stop()
 	var most int64

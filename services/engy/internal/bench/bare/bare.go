@@ -3,7 +3,8 @@
 // engine and sends back what comes, byte for byte, over core NATS. There are no
 // keys, limits, prices, holds, numbers on frames or settlement. The bench runs it
 // beside the product, so that what the product costs over it can be told from
-// what the machine costs that day. It serves nobody else.
+// what the machine costs that day. It runs with Go's own settings of the garbage
+// collector. It serves nobody else.
 package bare
 
 import (
