@@ -20,12 +20,14 @@ type batch struct {
 
 	mu      sync.Mutex
 	pending []llm.Event
-	bytes   int
-	sent    time.Time // when the last frame left
-	timer   *time.Timer
-	armed   bool
-	closed  bool
-	err     error
+	// joined is the text of the last pending event, when whole.
+	joined []byte
+	bytes  int
+	sent   time.Time // when the last frame left
+	timer  *time.Timer
+	armed  bool
+	closed bool
+	err    error
 }
 
 func newBatch(s *bus.Stream, streamed bool) *batch {
@@ -65,10 +67,12 @@ func (b *batch) push(e llm.Event) error {
 		return b.err
 	}
 	b.bytes += len(e.Text) + len(e.Logprobs)
-	if last := len(b.pending) - 1; b.whole && last >= 0 && joins(&b.pending[last], &e) {
-		b.pending[last].Text += e.Text
+	if b.whole && b.joins(&e) {
+		b.joined = append(b.joined, e.Text...)
 	} else {
+		b.join()
 		b.pending = append(b.pending, e)
+		b.joined = append(b.joined[:0], e.Text...)
 	}
 	wait := b.window - time.Since(b.sent)
 	if wait <= 0 || len(b.pending) >= batchEvents || b.bytes >= batchBytes {
@@ -86,10 +90,21 @@ func (b *batch) push(e llm.Event) error {
 	return nil
 }
 
-// joins tells whether two events may become one text.
-func joins(a, b *llm.Event) bool {
-	return a.Kind == b.Kind && (a.Kind == llm.Text || a.Kind == llm.Reasoning) &&
-		len(a.Logprobs) == 0 && len(b.Logprobs) == 0 && len(a.Text) < joinBytes
+// joins tells whether an event and the last one may become one text.
+func (b *batch) joins(e *llm.Event) bool {
+	if len(b.pending) == 0 {
+		return false
+	}
+	last := &b.pending[len(b.pending)-1]
+	return last.Kind == e.Kind && (e.Kind == llm.Text || e.Kind == llm.Reasoning) &&
+		len(last.Logprobs) == 0 && len(e.Logprobs) == 0 && len(b.joined)+len(e.Text) <= joinBytes
+}
+
+// join gives the last event its text.
+func (b *batch) join() {
+	if last := len(b.pending) - 1; last >= 0 && len(b.joined) > len(b.pending[last].Text) {
+		b.pending[last].Text = string(b.joined)
+	}
 }
 
 func (b *batch) ring() {
@@ -104,6 +119,7 @@ func (b *batch) ring() {
 // flush sends what is pending. The lock is held.
 func (b *batch) flush() {
 	b.sent = time.Now()
+	b.join()
 	if b.err = b.stream.Emit(b.pending); b.err == nil {
 		b.pending, b.bytes = nil, 0
 	}
@@ -117,5 +133,6 @@ func (b *batch) rest() []llm.Event {
 	if b.timer != nil {
 		b.timer.Stop()
 	}
+	b.join()
 	return b.pending
 }

@@ -15,8 +15,8 @@ const (
 	// batchEvents and batchBytes close a batch before its window.
 	batchEvents = 512
 	batchBytes  = 64 << 10
-	// joinBytes is where a joined text is closed: joining copies it each time.
-	joinBytes = 256
+	// joinBytes is where a joined text is closed.
+	joinBytes = 16 << 10
 
 	aliveEvery = time.Second
 	aliveWait  = 2500 * time.Millisecond

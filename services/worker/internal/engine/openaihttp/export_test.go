@@ -64,6 +64,15 @@ func DecodeQuick(data []byte) (p Chunk, ok bool) {
 	return p, ok
 }
 
+// QuickReader gives a reader of the chunks of one stream.
+func QuickReader() func(data []byte) (p Chunk, ok bool) {
+	var q quick
+	return func(data []byte) (p Chunk, ok bool) {
+		ok = q.parse(data, &p)
+		return p, ok
+	}
+}
+
 // DecodeSlow is the way that reads everything.
 func DecodeSlow(data []byte) (Chunk, error) { return decodeChunk(data) }
 

@@ -25,6 +25,12 @@ type quick struct {
 	seen    uint
 	scratch []byte
 	calls   []callPiece
+	// n holds the counts that were met.
+	n [kinds]int64
+	// cuts are the places of what may differ in the next chunk; last is what the
+	// chunk before was like.
+	cuts []cut
+	last mold
 }
 
 const (
@@ -50,8 +56,12 @@ const (
 
 // parse reads one chunk, and tells whether it could.
 func (q *quick) parse(data []byte, p *piece) bool {
-	q.b, q.i, q.seen, q.bad = data, 0, 0, false
-	var timings wireTimings
+	if q.alike(data, p) {
+		return true
+	}
+	*p = piece{}
+	q.last.good = false
+	q.b, q.i, q.seen, q.bad, q.n, q.cuts = data, 0, 0, false, [kinds]int64{}, q.cuts[:0]
 	q.open()
 	for q.member() {
 		switch string(q.key) {
@@ -63,7 +73,7 @@ func (q *quick) parse(data []byte, p *piece) bool {
 			q.usage(p)
 		case "timings":
 			q.once(seenTimings)
-			q.timings(&timings)
+			q.timings()
 		case "object":
 			if text, _ := q.plain(); string(text) == "error" {
 				q.bad = true
@@ -80,9 +90,28 @@ func (q *quick) parse(data []byte, p *piece) bool {
 	}
 	if q.seen&seenTimings != 0 && !p.counted {
 		p.counted, p.running = true, true
-		p.usage = counts(timings.Cached+timings.Prompt, timings.Cached, timings.Predicted, nil)
 	}
+	q.count(p)
+	q.remember(p)
 	return true
+}
+
+// count says the counts that were met.
+func (q *quick) count(p *piece) {
+	switch {
+	case p.running:
+		p.usage = counts(q.n[partCacheN]+q.n[partPromptN], q.n[partCacheN], q.n[partPredictedN], nil)
+	case p.counted:
+		u := wireUsage{Prompt: q.n[partPrompt], Completion: q.n[partCompletion]}
+		u.PromptDetails.Cached = q.n[partCached]
+		if q.seen&seenNested != 0 {
+			u.Details.Reasoning = &q.n[partNested]
+		}
+		if q.seen&seenTop != 0 {
+			u.Reasoning = &q.n[partTop]
+		}
+		p.usage = u.internal()
+	}
 }
 
 func (q *quick) choices(p *piece) {
@@ -114,7 +143,7 @@ func (q *quick) choices(p *piece) {
 		case "text":
 			q.once(seenText)
 			q.bad = q.bad || q.seen&seenContent != 0
-			p.text = q.text()
+			p.text = q.textual(partText)
 		case "message":
 			q.bad = true
 		default:
@@ -132,13 +161,13 @@ func (q *quick) delta(p *piece) {
 		case "content":
 			q.once(seenContent)
 			q.bad = q.bad || q.seen&seenText != 0
-			p.text = q.text()
+			p.text = q.textual(partText)
 		case "reasoning":
 			q.once(seenReasoning)
-			reasoning = q.text()
+			reasoning = q.textual(partReasoning)
 		case "reasoning_content":
 			q.once(seenReasoningContent)
-			p.reasoning = q.text()
+			p.reasoning = q.textual(partReasoning)
 		case "tool_calls":
 			q.once(seenCalls)
 			q.toolCalls(p)
@@ -208,7 +237,7 @@ func (q *quick) function(c *callPiece) {
 			c.name = q.text()
 		case "arguments":
 			q.bad, arguments = arguments, true
-			c.arg = q.text()
+			c.arg = q.textual(partArguments)
 		default:
 			q.skip()
 		}
@@ -220,43 +249,37 @@ func (q *quick) usage(p *piece) {
 		q.null()
 		return
 	}
-	var u wireUsage
-	var nested, top int64
 	q.open()
 	for q.member() {
 		switch string(q.key) {
 		case "prompt_tokens":
 			q.once(seenPromptTokens)
-			u.Prompt = q.integer()
+			q.counting(partPrompt)
 		case "completion_tokens":
 			q.once(seenCompletionTokens)
-			u.Completion = q.integer()
+			q.counting(partCompletion)
 		case "reasoning_tokens":
 			if q.peek() == 'n' {
 				q.null()
 				continue
 			}
 			q.once(seenTop)
-			top = q.integer()
-			u.Reasoning = &top
+			q.counting(partTop)
 		case "prompt_tokens_details":
 			q.once(seenPromptDetails)
-			q.detail("cached_tokens", seenCached, &u.PromptDetails.Cached)
+			q.detail("cached_tokens", seenCached, partCached)
 		case "completion_tokens_details":
 			q.once(seenDetails)
-			q.detail("reasoning_tokens", seenNested, &nested)
-			if q.seen&seenNested != 0 {
-				u.Details.Reasoning = &nested
-			}
+			q.detail("reasoning_tokens", seenNested, partNested)
 		default:
 			q.skip()
 		}
 	}
-	p.counted, p.usage = true, u.internal()
+	p.counted = true
 }
 
 // detail reads one count out of an object that may be null, as may the count.
-func (q *quick) detail(name string, mark uint, to *int64) {
+func (q *quick) detail(name string, mark uint, what kind) {
 	if q.peek() == 'n' {
 		q.null()
 		return
@@ -268,11 +291,11 @@ func (q *quick) detail(name string, mark uint, to *int64) {
 			continue
 		}
 		q.once(mark)
-		*to = q.integer()
+		q.counting(what)
 	}
 }
 
-func (q *quick) timings(t *wireTimings) {
+func (q *quick) timings() {
 	if q.peek() == 'n' {
 		q.bad = true
 		return
@@ -283,13 +306,13 @@ func (q *quick) timings(t *wireTimings) {
 		switch string(q.key) {
 		case "cache_n":
 			q.bad, cached = cached, true
-			t.Cached = q.integer()
+			q.counting(partCacheN)
 		case "prompt_n":
 			q.bad, prompt = prompt, true
-			t.Prompt = q.integer()
+			q.counting(partPromptN)
 		case "predicted_n":
 			q.bad, predicted = predicted, true
-			t.Predicted = q.integer()
+			q.counting(partPredictedN)
 		default:
 			q.skip()
 		}
@@ -430,7 +453,9 @@ func (q *quick) skip() {
 	case c == 'n':
 		q.null()
 	case c == '-' || c >= '0' && c <= '9':
+		from := q.i
 		q.number()
+		q.cut(partNumber, from)
 	default:
 		q.bad = true
 	}
