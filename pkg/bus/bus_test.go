@@ -272,7 +272,7 @@ func TestUsageIsStoredOnceAndComesAgainUntilBooked(t *testing.T) {
 	tries := 0
 	done := make(chan error, 1)
 	go func() {
-		done <- b.Usages(ctx, "billing", 200, 20*time.Millisecond, func(_ context.Context, us []bus.UsageEvent) error {
+		done <- b.Usages(ctx, "billing", bus.Batches{Most: 200, Wait: 20 * time.Millisecond, AtOnce: 1}, func(_ context.Context, us []bus.UsageEvent) error {
 			tries++
 			if tries == 1 {
 				return fault.New(fault.Internal, "not this time")

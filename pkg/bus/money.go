@@ -157,10 +157,10 @@ func (b *Bus) repeat(subj, id string, raw []byte, then func(), cause error) {
 // Usages hands usage events to handle in batches of at most batch events, none
 // older than wait, under a durable name. A batch is acknowledged when handle
 // returns nil, and comes again otherwise.
-func (b *Bus) Usages(ctx context.Context, durable string, batch int, wait time.Duration, handle func(context.Context, []UsageEvent) error) error {
+func (b *Bus) Usages(ctx context.Context, durable string, how Batches, handle func(context.Context, []UsageEvent) error) error {
 	return consume(ctx, b, usageStream, jetstream.ConsumerConfig{
 		Durable: durable, FilterSubject: usagePrefix + ".>",
-	}, batch, wait, handle)
+	}, how, handle)
 }
 
 // Orphans hands the reports of workers whose owners did not book the job to
@@ -168,7 +168,7 @@ func (b *Bus) Usages(ctx context.Context, durable string, batch int, wait time.D
 func (b *Bus) Orphans(ctx context.Context, durable string, handle func(context.Context, Report) error) error {
 	return consume(ctx, b, reportsStream, jetstream.ConsumerConfig{
 		Durable: durable, FilterSubject: reportsPrefix + ".>",
-	}, 1, time.Second, func(ctx context.Context, rs []Report) error {
+	}, Batches{Most: 1, AtOnce: 1}, func(ctx context.Context, rs []Report) error {
 		for _, r := range rs {
 			if err := handle(ctx, r); err != nil {
 				return err
@@ -200,107 +200,6 @@ func (b *Bus) ReportOf(ctx context.Context, job string) (*Report, error) {
 		return nil, fmt.Errorf("report of %s: %w", job, err)
 	}
 	return &r, nil
-}
-
-// consume reads a durable consumer in batches until ctx ends.
-func consume[T any](ctx context.Context, b *Bus, stream string, cfg jetstream.ConsumerConfig, batch int, wait time.Duration, handle func(context.Context, []T) error) error {
-	cfg.AckPolicy = jetstream.AckExplicitPolicy
-	cfg.AckWait = factAckWait
-	cfg.MaxAckPending = factAckPending
-	cfg.MaxDeliver = -1
-	for ctx.Err() == nil {
-		cons, err := b.js.CreateOrUpdateConsumer(ctx, stream, cfg)
-		if err == nil {
-			err = batches(ctx, b, cons, batch, wait, handle)
-		}
-		if err != nil && ctx.Err() == nil {
-			b.log.Warn("consumer opened anew", "stream", stream, "error", err)
-			rest(ctx, reconnectWait)
-		}
-	}
-	return nil
-}
-
-func batches[T any](ctx context.Context, b *Bus, cons jetstream.Consumer, batch int, wait time.Duration, handle func(context.Context, []T) error) error {
-	iter, err := cons.Messages(jetstream.PullMaxMessages(2*batch), jetstream.PullExpiry(factPull))
-	if err != nil {
-		return translate(err)
-	}
-	defer iter.Stop()
-	stop := context.AfterFunc(ctx, iter.Stop)
-	defer stop()
-	// What comes next is read while a batch is being booked.
-	msgs := make(chan fact[T], batch)
-	var failed error
-	go func() {
-		defer close(msgs)
-		for {
-			m, err := iter.Next()
-			if err != nil {
-				failed = err
-				return
-			}
-			f := fact[T]{msg: m}
-			if err := Unmarshal(m.Data(), &f.value); err != nil {
-				b.log.Error("ALARM: fact cannot be read", "subject_bytes", len(m.Subject()))
-				_ = m.Term()
-				continue
-			}
-			msgs <- f
-		}
-	}()
-	for m := range msgs {
-		got := []fact[T]{m}
-		late := time.NewTimer(wait)
-	gather:
-		for len(got) < batch {
-			select {
-			case m, ok := <-msgs:
-				if !ok {
-					break gather
-				}
-				got = append(got, m)
-			case <-late.C:
-				break gather
-			}
-		}
-		late.Stop()
-		deliver(ctx, b, got, handle)
-	}
-	if errors.Is(failed, jetstream.ErrMsgIteratorClosed) {
-		return nil
-	}
-	return translate(failed)
-}
-
-// fact is a stored message and what it says.
-type fact[T any] struct {
-	msg   jetstream.Msg
-	value T
-}
-
-// deliver hands one batch over and acknowledges it, or gives it back.
-func deliver[T any](ctx context.Context, b *Bus, got []fact[T], handle func(context.Context, []T) error) {
-	values := make([]T, len(got))
-	for i := range got {
-		values[i] = got[i].value
-	}
-	// A batch that was begun is finished, even while the service stops.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), factAckWait/2)
-	defer cancel()
-	if err := handle(ctx, values); err != nil {
-		b.log.Error("batch not booked, comes again", "count", len(got), "error", err)
-		for _, f := range got {
-			_ = f.msg.NakWithDelay(factPause)
-		}
-		return
-	}
-	for _, f := range got {
-		if err := f.msg.Ack(); err != nil {
-			b.log.Warn("fact not acknowledged", "error", err)
-			return
-		}
-	}
 }
 
 // NewID gives an id that sorts by time, for accounts, keys, workers and causes.

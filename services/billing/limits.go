@@ -17,11 +17,11 @@ const (
 
 	// usageBatchMax and usageBatchWait are when a batch of usage leaves: the
 	// time is what ends it, unless more waits than can be booked meanwhile.
-	usageBatchMax  = 500
+	usageBatchMax  = 1000
 	usageBatchWait = 20 * time.Millisecond
-	// usageReaders is how many batches are under way at once. A third one waits
+	// usageBatches is how many batches are under way at once. A third one waits
 	// for the same accounts.
-	usageReaders = 2
+	usageBatches = 2
 
 	// sweepEveryDefault is how often expired holds are looked for, sweepBatch
 	// how many at once, sweepLease how long nobody else takes them up.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/services/billing/internal/ledger"
@@ -14,16 +12,11 @@ import (
 
 // consumeUsage books usage events in batches. A batch is acknowledged once it
 // is committed, and comes again otherwise: the stream is the retry state.
-// Several batches are under way at once, so that one is read while another is
-// committed; in which order they are booked does not matter.
+// In which order they are booked does not matter.
 func (s *service) consumeUsage(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	for range usageReaders {
-		g.Go(func() error {
-			return s.Bus.Usages(ctx, usageDurable, usageBatchMax, usageBatchWait, s.bookUsage)
-		})
-	}
-	return g.Wait()
+	return s.Bus.Usages(ctx, usageDurable, bus.Batches{
+		Most: usageBatchMax, Wait: usageBatchWait, AtOnce: usageBatches,
+	}, s.bookUsage)
 }
 
 func (s *service) bookUsage(ctx context.Context, events []bus.UsageEvent) error {

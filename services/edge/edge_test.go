@@ -120,7 +120,7 @@ func (w *world) renewals(ctx context.Context) error {
 }
 
 func (w *world) usage(ctx context.Context) error {
-	return w.bus.Usages(ctx, "test", 100, 5*time.Millisecond, func(_ context.Context, us []bus.UsageEvent) error {
+	return w.bus.Usages(ctx, "test", bus.Batches{Most: 100, Wait: 5 * time.Millisecond, AtOnce: 1}, func(_ context.Context, us []bus.UsageEvent) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, u := range us {
