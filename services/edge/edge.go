@@ -70,7 +70,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	}
 	e := &edge{cfg: cfg, bus: d.Bus, log: d.Log, catalog: d.Catalog, rates: d.Rates, keys: auth.New(), fleet: fleet.New(time.Now), asking: make(chan struct{}, CountsMax)}
 	e.desk = offer.New(bus.NewID(), d.Bus, offer.Config{
-		ClaimWait: cfg.ClaimWait, Again: OfferAgain, Quiet: WorkerQuiet, ProbeWait: ProbeWait, Forgotten: AttemptForgotten,
+		ClaimWait: cfg.ClaimWait, Again: OfferAgain, HoldAfter: HoldAfter, Quiet: WorkerQuiet, ProbeWait: ProbeWait, Forgotten: AttemptForgotten,
 		Attempts: AttemptsMax, QueueBytes: ClientQueueBytes, AnswerBytes: AnswerBytesMax,
 	}, e.fleet.End, e.fleet.Ended, d.Log)
 	e.admission = admit.Config{

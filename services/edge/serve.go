@@ -36,8 +36,8 @@ func newID() string {
 	return hex.EncodeToString(raw[:])
 }
 
-// open admits a request, and offers the job and asks for the hold at the same
-// time. What it gives must be closed: that is the one place where a job is
+// open admits a request and offers the job. The hold is asked for as soon as a
+// worker has it, or a moment later when none comes. What it gives must be closed: that is the one place where a job is
 // settled, on every way out.
 func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, error) {
 	if e.keys.Empty(call.Principal.Account) {
@@ -73,6 +73,7 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 	asks := need(a.Model.ID, a.Need)
 	x.job, err = e.desk.Place(offer.Order{
 		Ticket: a.Ticket, Body: body, Stream: call.Request.Stream,
+		Hold:  func() { e.bus.AskHold(a.Hold, x.hold) },
 		Other: func(except func(string) bool) (string, string, bool) { return e.fleet.Other(asks, except) },
 		Free:  func() int { return e.fleet.Free(asks) },
 		Fits:  func(worker string) bool { return e.fleet.Fits(asks, worker) },
@@ -81,7 +82,6 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 		return nil, err
 	}
 	e.memory.take(len(body))
-	e.bus.AskHold(a.Hold, x.hold)
 	return x, nil
 }
 
@@ -111,8 +111,7 @@ type exchange struct {
 	once  sync.Once
 }
 
-// hold takes billing's answer, which was asked for beside the ticket: the first
-// byte waits for it, the worker does not.
+// hold takes billing's answer: the first byte waits for it, the worker does not.
 func (x *exchange) hold(a bus.HoldAnswer, err error) {
 	if a.Code == fault.NoFunds && x.e.settling.lately(x.a.Hold.Account) && time.Since(x.start) < HoldAgainFor {
 		// What an answer that has just ended does not need is about to come back.

@@ -31,6 +31,8 @@ type Config struct {
 	// ClaimWait is how long a ticket may wait for a worker in all; Again is
 	// after how long it is offered a second time.
 	ClaimWait, Again time.Duration
+	// HoldAfter is how long a job's hold is put off while no worker has the job.
+	HoldAfter time.Duration
 	// Quiet is how long a worker may be silent before it is probed; ProbeWait
 	// is how long a probe may take before the worker counts as hung.
 	Quiet, ProbeWait time.Duration

@@ -19,6 +19,9 @@ type Order struct {
 	// Stream tells that events reach the client as they come; else none does
 	// before the last, and an attempt may be repeated until then.
 	Stream bool
+	// Hold asks for the job's money. It is called once: when a worker has the job,
+	// or HoldAfter after it was placed. It must not block. Nil means nothing.
+	Hold func()
 	// Other names a live worker that may serve and that except does not rule
 	// out.
 	Other func(except func(worker string) bool) (worker, region string, ok bool)
@@ -37,6 +40,7 @@ type Job struct {
 	begun time.Time
 	waits time.Time   // since when nobody has the job
 	timer *time.Timer // of Next
+	hold  *time.Timer // of Order.Hold
 
 	mu      sync.Mutex
 	offers  int
@@ -71,6 +75,9 @@ func (d *Desk) Place(o Order) (*Job, error) {
 		delete(d.jobs, o.Ticket.Job)
 		d.mu.Unlock()
 		return nil, err
+	}
+	if o.Hold != nil {
+		j.hold = time.AfterFunc(d.cfg.HoldAfter, o.Hold)
 	}
 	return j, nil
 }
@@ -121,6 +128,9 @@ func (j *Job) grant(worker string) (bus.Grant, []byte) {
 	j.attempt++
 	j.worker, j.seq, j.since = worker, 0, time.Now()
 	j.d.engage(worker)
+	if j.hold != nil && j.hold.Stop() {
+		j.order.Hold()
+	}
 	return bus.Grant{Verdict: bus.Granted, Attempt: j.attempt}, j.order.Body
 }
 

@@ -28,13 +28,14 @@ type world struct {
 	mu    sync.Mutex
 	dead  map[string]bool
 	other []string // live workers, in the order of preference
+	hold  func()
 }
 
 func newWorld(t *testing.T, change func(*offer.Config)) *world {
 	t.Helper()
 	w := &world{t: t, bus: bustest.New(t), dead: map[string]bool{}}
 	cfg := offer.Config{
-		ClaimWait: 2 * time.Second, Again: 300 * time.Millisecond, Quiet: 100 * time.Millisecond, ProbeWait: time.Second,
+		ClaimWait: 2 * time.Second, Again: 300 * time.Millisecond, HoldAfter: 50 * time.Millisecond, Quiet: 100 * time.Millisecond, ProbeWait: time.Second,
 		Attempts: 3, Forgotten: 500 * time.Millisecond, QueueBytes: 1 << 20, AnswerBytes: 4 << 20,
 	}
 	if change != nil {
@@ -157,7 +158,7 @@ func (w *world) place(stream bool) *offer.Job {
 	w.t.Helper()
 	j, err := w.desk.Place(offer.Order{
 		Ticket: bus.Ticket{Job: "j1", Region: "eu", Model: "glm-5.2", Class: bus.Open, Deadline: time.Now().Add(time.Minute)},
-		Body:   []byte("the work"), Stream: stream,
+		Body:   []byte("the work"), Stream: stream, Hold: w.hold,
 		Other: func(except func(string) bool) (string, string, bool) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
