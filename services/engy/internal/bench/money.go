@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/engy-ai/engy/pkg/bus"
@@ -16,12 +17,13 @@ import (
 
 const (
 	factsPerRun = 20_000
+	factsFlying = 1_000
 	factsQuick  = 5_000
 	manyOwners  = 100
 	singles     = 50
 	holdsAsked  = 200
 	bookedWait  = 60 * time.Second
-	bookedPoll  = 10 * time.Millisecond
+	bookedPoll  = 25 * time.Millisecond
 	singlePoll  = 500 * time.Microsecond
 	holdLife    = time.Minute
 	holdPause   = 10 * time.Millisecond
@@ -123,8 +125,9 @@ func runLedger(ctx context.Context, l *lab, _ target) (values, error) {
 	return v, nil
 }
 
-// books records n events of the payers in turn and gives how many a second were
-// booked, from the first event until the balances show the last.
+// books records n events of the payers in turn while billing stands still, and
+// gives how many a second it books once it goes on, until the balances show the
+// last: who makes the events takes no part.
 func (l *lab) books(ctx context.Context, payers []payer, rates pricing.Rates, n int) (float64, error) {
 	facts, owed := make([]bus.Usage, n), money.Micro(0)
 	for i := range facts {
@@ -138,13 +141,10 @@ func (l *lab) books(ctx context.Context, payers []payer, rates pricing.Rates, n 
 	if err != nil {
 		return 0, err
 	}
-	begun := time.Now()
-	for i := range facts {
-		if err := l.rig.bus.RecordUsage(facts[i]); err != nil {
-			return 0, err
-		}
+	if err := l.store(ctx, facts); err != nil {
+		return 0, err
 	}
-	l.settled += int64(n)
+	begun := time.Now()
 	every := time.NewTicker(bookedPoll)
 	defer every.Stop()
 	for time.Since(begun) < bookedWait {
@@ -162,6 +162,36 @@ func (l *lab) books(ctx context.Context, payers []payer, rates pricing.Rates, n 
 		}
 	}
 	return 0, fmt.Errorf("%d usage events were not booked within %s", n, bookedWait)
+}
+
+// store puts events on the bus while billing stands still, and lets it go on when
+// all are there.
+func (l *lab) store(ctx context.Context, facts []bus.Usage) error {
+	billing := l.rig.procs[billingName].cmd.Process
+	if err := billing.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("halt billing: %w", err)
+	}
+	defer func() { _ = billing.Signal(syscall.SIGCONT) }() // one that is gone ends the run elsewhere
+	flying := make(chan struct{}, factsFlying)
+	for i := range facts {
+		select {
+		case flying <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := l.rig.bus.BookUsage(facts[i], func() { <-flying }); err != nil {
+			return err
+		}
+		l.settled++
+	}
+	for range factsFlying {
+		select {
+		case flying <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 // owned is what the payers own together.
