@@ -58,6 +58,8 @@ type Bus struct {
 	reconnected atomic.Int64 // when, in Unix nanoseconds
 
 	holds    holds
+	receipts *receipts
+	bookings bookings
 	outboxes sync.Map // owner -> *outbox
 	// life is what facts are repeated under: it outlives whoever connected.
 	life    context.Context
@@ -79,7 +81,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		cfg.QueueMax = QueueMax
 	}
 	b := &Bus{cfg: cfg, log: cfg.Log, life: context.WithoutCancel(ctx), closing: make(chan struct{})}
-	b.holds.b = b
+	b.holds.b, b.bookings.b = b, b
 	var err error
 	if b.nc, err = b.dial(cfg.Name); err != nil {
 		return nil, err
@@ -139,6 +141,9 @@ func (b *Bus) open(ctx context.Context) error {
 		}
 		b.retries.Go(func() { (*p).expire(b.closing) })
 	}
+	if b.receipts, err = newReceipts(b.nc); err != nil {
+		return fmt.Errorf("bus receipts: %w", err)
+	}
 	return b.declare(ctx)
 }
 
@@ -152,6 +157,7 @@ func (b *Bus) Close() {
 		}
 		close(b.closing)
 		b.retries.Wait()
+		b.bookings.flush()
 		for _, nc := range []*nats.Conn{b.nc, b.bulk} {
 			if nc != nil {
 				_ = nc.FlushTimeout(closeWait)

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -189,10 +190,10 @@ func (s *Stream) Finish(ctx context.Context, events []llm.Event, end End) (wante
 		return false, err
 	}
 	for try := 1; ; try++ {
-		msg, err := s.box.b.nc.RequestWithContext(ctx, s.box.subject, raw)
+		wanted, err := s.box.b.receipts.ask(ctx, s.box.subject, raw)
 		switch {
 		case err == nil:
-			return string(msg.Data) == booked, nil
+			return wanted, nil
 		case try < finishTries && Vanished(err) && rest(ctx, finishPause):
 			// An owner that has just reconnected hears it a little later.
 			continue
@@ -201,11 +202,8 @@ func (s *Stream) Finish(ctx context.Context, events []llm.Event, end End) (wante
 	}
 }
 
-// booked and gone are the owner's words on the end of an attempt.
-const (
-	booked = "booked"
-	gone   = "gone"
-)
+// gone is the owner's word on the end of an attempt that it does not want.
+const gone = "gone"
 
 func (b *Bus) frames(m *nats.Msg, o Owner) {
 	var fs Frames
@@ -217,17 +215,17 @@ func (b *Bus) frames(m *nats.Msg, o Owner) {
 		}
 	}
 	worker := sender(m.Subject)
-	say := func(word string) {
-		if err := m.Respond([]byte(word)); err != nil {
-			b.log.Warn("answer not sent", "error", err)
-		}
-	}
 	for _, f := range fs.Frames {
-		switch {
-		case m.Reply == "":
+		// A worker may name any subject for the answer; it is served at its inbox.
+		if !strings.HasPrefix(m.Reply, nats.InboxPrefix) {
 			o.Take(worker, f, nil)
-		case !o.Take(worker, f, func() { say(booked) }):
-			say(gone)
+			continue
+		}
+		if o.Take(worker, f, func() { b.bookings.add(m.Reply) }) {
+			continue
+		}
+		if err := m.Respond([]byte(gone)); err != nil {
+			b.log.Warn("answer not sent", "error", err)
 		}
 	}
 }

@@ -33,6 +33,11 @@ const (
 	// JoinWindow is how long frames of many streams to one owner gather.
 	JoinWindow = time.Millisecond
 
+	// BookedWindow is how long ends that are booked gather before their worker is
+	// told; bookedBytesMax closes such a message earlier.
+	BookedWindow   = 20 * time.Millisecond
+	bookedBytesMax = 64 << 10
+
 	jobAge         = time.Hour
 	usageAge       = 90 * 24 * time.Hour
 	reportAge      = 24 * time.Hour
