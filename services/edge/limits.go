@@ -17,8 +17,8 @@ const (
 	WriteWait = 30 * time.Second
 
 	// HoldAfter is when a hold is asked for at the latest. It waits that long for a
-	// worker to claim the job: a claim is a few messages, a hold is a transaction,
-	// and of the two the claim has more to do afterwards.
+	// worker to claim the job: on few cores the two hinder each other, and of the
+	// two it is the claim that an engine waits for.
 	HoldAfter = 2 * time.Millisecond
 	// HoldAgain is after how long a hold that was refused is asked for again when an
 	// answer of the same account has ended within SettlingFor, and HoldAgainFor for

@@ -58,6 +58,8 @@ type conn struct {
 	ahead, read []byte
 	hangup      *hangup
 	forget      func()
+	// fresh is until when the deadline of writes need not be set anew.
+	fresh time.Time
 	// broken is set when no more of what the client sends can be trusted.
 	broken bool
 	gate   *gate
@@ -138,10 +140,14 @@ func (c *conn) take(b []byte) (int, error) {
 }
 
 // Write bounds every write by itself: a deadline for a whole answer would cut
-// streams, and one that stayed behind would end the next request.
+// streams, and one that stayed behind would end the next request. It moves a
+// sixteenth of the wait at a time: a stream writes for each token.
 func (c *conn) Write(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(c.wait)); err != nil {
-		return 0, err
+	if now := time.Now(); !now.Before(c.fresh) {
+		if err := c.SetWriteDeadline(now.Add(c.wait)); err != nil {
+			return 0, err
+		}
+		c.fresh = now.Add(c.wait / 16)
 	}
 	return c.TCPConn.Write(b)
 }

@@ -57,6 +57,9 @@ type Desk struct {
 	ended  func(worker string)
 	barred func(worker string) bool
 
+	// putOff counts the holds that are put off now.
+	putOff atomic.Int64
+
 	mu      sync.RWMutex
 	jobs    map[string]*Job
 	workers map[string]*watched

@@ -30,6 +30,25 @@ func TestTheHoldIsAskedForWhenAWorkerHasTheJob(t *testing.T) {
 	j.Booked()
 }
 
+func TestOnlyAFewHoldsArePutOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *offer.Config) { c.HoldAfter = time.Hour })
+	var asked atomic.Int64
+	w.hold = func() { asked.Add(1) }
+	const few = 4
+	for range few {
+		w.place(false)
+	}
+	require.Zero(t, asked.Load())
+	w.place(false)
+	require.EqualValues(t, 1, asked.Load())
+	// One that is not put off any more makes room.
+	w.worker("w1", true).claim()
+	require.EqualValues(t, 2, asked.Load())
+	w.place(false)
+	require.EqualValues(t, 2, asked.Load())
+}
+
 func TestTheHoldDoesNotWaitLongForAWorker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *offer.Config) { c.HoldAfter = 5 * time.Millisecond })

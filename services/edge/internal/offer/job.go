@@ -20,7 +20,8 @@ type Order struct {
 	// before the last, and an attempt may be repeated until then.
 	Stream bool
 	// Hold asks for the job's money. It is called once: when a worker has the job,
-	// or HoldAfter after it was placed. It must not block. Nil means nothing.
+	// HoldAfter after it was placed, or at once when many wait for a worker. It must
+	// not block. Nil means nothing.
 	Hold func()
 	// Other names a live worker that may serve and that except does not rule
 	// out.
@@ -76,11 +77,28 @@ func (d *Desk) Place(o Order) (*Job, error) {
 		d.mu.Unlock()
 		return nil, err
 	}
-	if o.Hold != nil {
-		j.hold = time.AfterFunc(d.cfg.HoldAfter, o.Hold)
-	}
+	j.putOff()
 	return j, nil
 }
+
+// putOff asks for the hold later, unless many jobs wait for a worker: then one
+// more message makes no difference. The lock is held.
+func (j *Job) putOff() {
+	switch hold := j.order.Hold; {
+	case hold == nil:
+	case j.d.putOff.Load() >= putOffMax:
+		hold()
+	default:
+		j.d.putOff.Add(1)
+		j.hold = time.AfterFunc(j.d.cfg.HoldAfter, func() {
+			j.d.putOff.Add(-1)
+			hold()
+		})
+	}
+}
+
+// putOffMax is how many holds may be put off at one time.
+const putOffMax = 4
 
 // offer makes the next offer, to a named worker or to any. The lock is held.
 func (j *Job) offer(worker, region string) error {
@@ -129,6 +147,7 @@ func (j *Job) grant(worker string) (bus.Grant, []byte) {
 	j.worker, j.seq, j.since = worker, 0, time.Now()
 	j.d.engage(worker)
 	if j.hold != nil && j.hold.Stop() {
+		j.d.putOff.Add(-1)
 		j.order.Hold()
 	}
 	return bus.Grant{Verdict: bus.Granted, Attempt: j.attempt}, j.order.Body

@@ -2,6 +2,7 @@ package offer_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ type world struct {
 	dead  map[string]bool
 	other []string // live workers, in the order of preference
 	hold  func()
+	jobs  int // that were placed
 }
 
 func newWorld(t *testing.T, change func(*offer.Config)) *world {
@@ -156,8 +158,9 @@ func done() llm.Event { return llm.Event{Kind: llm.Done, Finish: llm.Stop} }
 
 func (w *world) place(stream bool) *offer.Job {
 	w.t.Helper()
+	w.jobs++
 	j, err := w.desk.Place(offer.Order{
-		Ticket: bus.Ticket{Job: "j1", Region: "eu", Model: "glm-5.2", Class: bus.Open, Deadline: time.Now().Add(time.Minute)},
+		Ticket: bus.Ticket{Job: fmt.Sprintf("j%d", w.jobs), Region: "eu", Model: "glm-5.2", Class: bus.Open, Deadline: time.Now().Add(time.Minute)},
 		Body:   []byte("the work"), Stream: stream, Hold: w.hold,
 		Other: func(except func(string) bool) (string, string, bool) {
 			w.mu.Lock()
