@@ -36,6 +36,7 @@ type service struct {
 	count counters
 
 	sweepEvery, sweepAfter time.Duration
+	usageBatch             int
 }
 
 // Run serves until ctx ends, then finishes what it has begun.
@@ -76,7 +77,7 @@ func serve(ctx context.Context, cfg Config, d Deps) error {
 		return err
 	}
 	defer pool.Close()
-	s := &service{Deps: d, book: book, store: account.NewStore(pool), count: count, sweepEvery: cfg.SweepEvery, sweepAfter: cfg.SweepAfter}
+	s := &service{Deps: d, book: book, store: account.NewStore(pool), count: count, sweepEvery: cfg.SweepEvery, sweepAfter: cfg.SweepAfter, usageBatch: cfg.UsageBatch}
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.answerHolds(ctx) })

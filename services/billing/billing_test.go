@@ -420,6 +420,10 @@ func TestNoPasswordIsTold(t *testing.T) {
 	err = billing.Run(t.Context(), billing.Config{DatabaseURL: "postgres://me:hunter2@[bad"}, billing.Deps{Log: slog.New(slog.DiscardHandler)})
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "hunter2")
+	for _, size := range []int{-1, 1001} {
+		require.ErrorContains(t, billing.Config{DatabaseURL: "x", UsageBatch: size}.Validate(), "BILLING_USAGE_BATCH")
+	}
+	require.NoError(t, billing.Config{DatabaseURL: "x", UsageBatch: 1000}.Validate())
 	require.Error(t, billing.Run(t.Context(), billing.Config{SweepEvery: -1, SweepAfter: time.Millisecond}, billing.Deps{}))
 	stopped, stop := context.WithCancel(t.Context())
 	stop()

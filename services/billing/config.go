@@ -2,6 +2,7 @@ package billing
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -25,6 +26,9 @@ type Config struct {
 	// SweepAfter is how long after the start expired holds are let be, so that
 	// edges can renew theirs. Default, and zero: 45s.
 	SweepAfter time.Duration `env:"BILLING_SWEEP_AFTER"`
+	// UsageBatch is how many requests one transaction books at most. Default, and
+	// zero: 1000.
+	UsageBatch int `env:"BILLING_USAGE_BATCH"`
 }
 
 // Validate reports everything that is wrong at once.
@@ -38,6 +42,9 @@ func (c Config) Validate() error {
 	}
 	if c.SweepEvery < 0 {
 		errs = append(errs, errors.New("BILLING_SWEEP_EVERY: is negative"))
+	}
+	if c.UsageBatch < 0 || c.UsageBatch > usageBatchMax {
+		errs = append(errs, fmt.Errorf("BILLING_USAGE_BATCH: is not within 0 and %d", usageBatchMax))
 	}
 	return errors.Join(errs...)
 }

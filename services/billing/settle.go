@@ -15,7 +15,7 @@ import (
 // In which order they are booked does not matter.
 func (s *service) consumeUsage(ctx context.Context) error {
 	return s.Bus.Usages(ctx, usageDurable, bus.Batches{
-		Most: usageBatchMax, Wait: usageBatchWait, AtOnce: usageBatches,
+		Most: cmp.Or(s.usageBatch, usageBatchMax), Wait: usageBatchWait, AtOnce: usageBatches,
 	}, s.bookUsage)
 }
 

@@ -122,7 +122,14 @@ func runLedger(ctx context.Context, l *lab, _ target) (values, error) {
 		took = append(took, d)
 	}
 	v["visible_p50_ms"], v["visible_p99_ms"] = ms(percentile(took, 50)), ms(percentile(took, 99))
-	return v, nil
+	if err := l.rig.rebill(ctx, "BILLING_USAGE_BATCH=1"); err != nil {
+		return nil, err
+	}
+	if v["single_s"], err = l.books(ctx, many, rates, n/20); err != nil {
+		return nil, err
+	}
+	v["many_single"] = v["many_s"] / v["single_s"]
+	return v, l.rig.rebill(ctx)
 }
 
 // books records n events of the payers in turn while billing stands still, and

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -158,9 +159,7 @@ func (r *rig) startProduct(ctx context.Context) (err error) {
 		return err
 	}
 	nats := "NATS_URL=" + r.natsURL
-	if _, err := r.start(ctx, billingName, false, []string{
-		nats, "DATABASE_URL=" + r.pg.DSN(pglocal.Database), "BILLING_SKIP_MIGRATIONS=true",
-	}); err != nil {
+	if err := r.startBilling(ctx); err != nil {
 		return err
 	}
 	if _, err := r.start(ctx, workerName, false, []string{
@@ -178,6 +177,27 @@ func (r *rig) startProduct(ctx context.Context) (err error) {
 		if r.bus, err = bus.Connect(ctx, bus.Config{URL: r.natsURL, Name: "bench"}); err != nil {
 			return err
 		}
+	}
+	return r.serves(ctx)
+}
+
+func (r *rig) startBilling(ctx context.Context, env ...string) error {
+	_, err := r.start(ctx, billingName, false, append([]string{
+		"NATS_URL=" + r.natsURL, "DATABASE_URL=" + r.pg.DSN(pglocal.Database), "BILLING_SKIP_MIGRATIONS=true",
+	}, env...))
+	return err
+}
+
+// rebill starts billing anew, with settings of its own.
+func (r *rig) rebill(ctx context.Context, env ...string) error {
+	p := r.procs[billingName]
+	delete(r.procs, billingName)
+	r.running = slices.DeleteFunc(r.running, func(name string) bool { return name == billingName })
+	if err := p.stop(); err != nil {
+		return err
+	}
+	if err := r.startBilling(ctx, env...); err != nil {
+		return err
 	}
 	return r.serves(ctx)
 }

@@ -104,6 +104,7 @@ func scenarios() []scenario {
 		{name: "ledger", title: "usage events straight to the bus, until the balances show them", alone: true, metrics: []metric{
 			one("hot_s", "events/s, 1 account", absolute), one("many_s", "events/s, 100 accounts", absolute),
 			one("hot_many", "1 account against 100", absolute),
+			one("single_s", "events/s, 100 accounts, a transaction an event", absolute),
 			one("visible_p50_ms", "one event to the balance, idle, p50 ms", absolute), one("visible_p99_ms", "the same, p99 ms", absolute),
 			one("cpu_billing", "billing, CPU us/event", absolute), one("cpu_postgres", "postgres, CPU us/event", absolute),
 		}, run: runLedger},
