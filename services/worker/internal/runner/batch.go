@@ -72,7 +72,9 @@ func (b *batch) push(e llm.Event) error {
 	} else {
 		b.join()
 		b.pending = append(b.pending, e)
-		b.joined = append(b.joined[:0], e.Text...)
+		if b.whole {
+			b.joined = append(b.joined[:0], e.Text...)
+		}
 	}
 	wait := b.window - time.Since(b.sent)
 	if wait <= 0 || len(b.pending) >= batchEvents || b.bytes >= batchBytes {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/bus/bustest"
@@ -114,4 +115,53 @@ func TestALongTextIsCutBetweenCharacters(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, named, "the name stands once")
+}
+
+// TestJoiningLosesNothing: whatever is joined and whenever a batch leaves, the
+// texts of each kind come out in their order, and each log-probability with its
+// own text.
+func TestJoiningLosesNothing(t *testing.T) {
+	t.Parallel()
+	o, s := newOwner(t)
+	rapid.Check(t, func(t *rapid.T) {
+		o.mu.Lock()
+		o.frames = nil
+		o.mu.Unlock()
+		b := newBatch(s, false)
+		b.window = rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "window")
+		type run struct {
+			kind           llm.Kind
+			text, logprobs string
+		}
+		join := func(runs []run, e llm.Event) []run {
+			if n := len(runs); n > 0 && runs[n-1].kind == e.Kind && runs[n-1].logprobs == "" && len(e.Logprobs) == 0 {
+				runs[n-1].text += e.Text
+				return runs
+			}
+			return append(runs, run{e.Kind, e.Text, string(e.Logprobs)})
+		}
+		var want, got []run
+		for range rapid.IntRange(0, 30).Draw(t, "events") {
+			e := llm.Event{
+				Kind: rapid.SampledFrom([]llm.Kind{llm.Text, llm.Reasoning}).Draw(t, "kind"),
+				Text: strings.Repeat(rapid.StringN(0, 3, 12).Draw(t, "text"), rapid.SampledFrom([]int{1, joinBytes / 4}).Draw(t, "times")),
+			}
+			if rapid.Bool().Draw(t, "scored") {
+				e.Logprobs = []byte(`[{}]`)
+			}
+			require.NoError(t, b.add(e))
+			want = join(want, e)
+		}
+		require.NoError(t, s.Emit(append(b.rest(), llm.Event{Kind: llm.Text, Text: "the end", Logprobs: []byte(`[0]`)})))
+		require.Eventually(t, func() bool { text, _ := o.text(); return strings.HasSuffix(text, "the end") }, 10*time.Second, 100*time.Microsecond)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		for _, f := range o.frames {
+			for _, e := range f.Events {
+				require.LessOrEqual(t, len(e.Text), joinBytes+12*joinBytes/4)
+				got = join(got, e)
+			}
+		}
+		require.Equal(t, append(want, run{llm.Text, "the end", "[0]"}), got)
+	})
 }
