@@ -10,13 +10,15 @@ import (
 // MiB of garbage and more, not after each 4 MiB.
 const ballastBytes = 32 << 20
 
-var ballast []byte
-
 // Ballast keeps a service from collecting its garbage all the time: what it
 // keeps is small, what passes through is not. An operator who sets GOGC or
 // GOMEMLIMIT has decided, and there is none.
-var Ballast = sync.OnceFunc(func() {
-	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		ballast = make([]byte, ballastBytes)
+func Ballast() { ballast() }
+
+// ballast remembers what it gave, which keeps it alive.
+var ballast = sync.OnceValue(func() []byte {
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		return nil
 	}
+	return make([]byte, ballastBytes)
 })
