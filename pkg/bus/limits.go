@@ -33,6 +33,8 @@ const (
 	// JoinWindow is how long frames of many streams to one owner gather.
 	JoinWindow = time.Millisecond
 
+	// FinishAgain is after how long without an answer an end is sent again.
+	FinishAgain = 2 * time.Second
 	// BookedWindow is how long ends that are booked gather before their worker is
 	// told; bookedBytesMax closes such a message earlier.
 	BookedWindow   = 20 * time.Millisecond

@@ -43,8 +43,8 @@ func newReceipts(nc *nats.Conn) (*receipts, error) {
 	return r, nil
 }
 
-// ask sends the end of an attempt and waits while ctx lives. It tells whether the
-// job is booked; it may instead not be wanted.
+// ask sends the end of an attempt, again each FinishAgain, and waits while ctx
+// lives. It tells whether the job is booked; it may instead not be wanted.
 func (r *receipts) ask(ctx context.Context, subj string, raw []byte) (booked bool, err error) {
 	answer := make(chan receipt, 1)
 	r.mu.Lock()
@@ -57,14 +57,20 @@ func (r *receipts) ask(ctx context.Context, subj string, raw []byte) (booked boo
 		delete(r.waiting, n)
 		r.mu.Unlock()
 	}()
-	if err := r.nc.PublishRequest(subj, r.prefix+strconv.FormatUint(n, 36), raw); err != nil {
-		return false, err
-	}
-	select {
-	case a := <-answer:
-		return a.booked, a.err
-	case <-ctx.Done():
-		return false, ctx.Err()
+	again := time.NewTicker(FinishAgain)
+	defer again.Stop()
+	for {
+		if err := r.nc.PublishRequest(subj, r.prefix+strconv.FormatUint(n, 36), raw); err != nil {
+			return false, err
+		}
+		select {
+		case a := <-answer:
+			return a.booked, a.err
+		case <-again.C:
+			// It, or its answer, may have been lost with a server of the bus.
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
 	}
 }
 

@@ -94,7 +94,7 @@ func (s *service) decideGroup(ctx context.Context, group []bus.HoldAsk) {
 		s.count.alarm(ctx, "holds_undecided", 1)
 		answers = make([]bus.HoldAnswer, len(group))
 		for i := range answers {
-			answers[i] = bus.HoldAnswer{Code: fault.Busy, Message: "billing cannot answer now"}
+			answers[i] = bus.HoldAnswer{Code: fault.Unavailable, Message: "billing cannot answer now; retry later"}
 		}
 	}
 	for i, ask := range group {

@@ -246,6 +246,21 @@ func TestAnEndThatIsNotBookedIsReported(t *testing.T) {
 	}
 }
 
+func TestAnEndIsSentAgainUntilItIsBooked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.deaf = true // as if a server of the bus had died with the end
+	w.own()
+	close(w.engine.release)
+	w.offer("j1", 1)
+	w.eventually("the end has come", func() bool { return len(w.ends) == 1 })
+	w.mu.Lock()
+	w.deaf = false
+	w.mu.Unlock()
+	w.stop()
+	require.Empty(t, w.reports)
+}
+
 func TestASecondDeliveryRunsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -364,6 +379,18 @@ func TestAStopsGraceEnds(t *testing.T) {
 	w.eventually("the job runs", func() bool { return w.texts["j1"] != "" })
 	w.stop()
 	require.Equal(t, pricing.Failed, w.ends["j1"].Outcome)
+}
+
+func TestAStopsGraceEndsTheWaitForABooking(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *worker.Config) { c.Grace = 100 * time.Millisecond })
+	w.deaf = true
+	w.own()
+	close(w.engine.release)
+	w.offer("j1", 1)
+	w.eventually("the end has come", func() bool { return len(w.ends) == 1 })
+	w.stop()
+	require.Equal(t, pricing.Finished, (<-w.reports).Outcome)
 }
 
 func TestASettingIsCheckedAtTheStart(t *testing.T) {

@@ -171,6 +171,9 @@ func (j *Job) wants(worker string, attempt int) bool {
 func (j *Job) take(worker string, f bus.Frame, booked func()) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.end != nil && f.End != nil && j.served == worker && j.attempt == f.Attempt {
+		return j.repeated(booked)
+	}
 	if j.closed || j.worker != worker || j.attempt != f.Attempt || j.end != nil {
 		return false
 	}
@@ -202,6 +205,19 @@ func (j *Job) take(worker string, f bus.Frame, booked func()) bool {
 		j.finish(worker, f, booked)
 	}
 	j.poke()
+	return true
+}
+
+// repeated answers an end that was taken before: its worker has not heard that.
+// The lock is held.
+func (j *Job) repeated(booked func()) bool {
+	switch {
+	case booked == nil:
+	case j.booked == nil:
+		booked()
+	default:
+		j.booked = booked
+	}
 	return true
 }
 

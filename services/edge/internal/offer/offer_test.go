@@ -196,6 +196,31 @@ func (w *world) all(j *offer.Job) (text string, last llm.Event) {
 	}
 }
 
+func TestAnEndThatComesAgainIsAnsweredAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	h := w.worker("w1", true)
+	j := w.place(false)
+	h.claim()
+	var told atomic.Int64
+	end := func(attempt int) bool {
+		return w.desk.Take("w1", bus.Frame{
+			Job: "j1", Attempt: attempt, Seq: 1, Events: []llm.Event{{Kind: llm.Text, Text: "one"}, done()},
+			End: &bus.End{Outcome: pricing.Finished, Usage: llm.Usage{Completion: 2}},
+		}, func() { told.Add(1) })
+	}
+	require.True(t, end(1))
+	require.True(t, end(1), "the worker has not heard anything")
+	require.False(t, end(2))
+	text, _ := w.all(j)
+	require.Equal(t, "one", text)
+	require.Zero(t, told.Load())
+	j.Booked()
+	require.EqualValues(t, 1, told.Load())
+	require.True(t, end(1))
+	require.EqualValues(t, 2, told.Load(), "what is booked is told at once")
+}
+
 func TestAJobIsServedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

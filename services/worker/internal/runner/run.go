@@ -98,6 +98,9 @@ func (j *run) work(w bus.Work) {
 	j.free()
 	ctx, stop = j.watched(context.WithoutCancel(j.r.work))
 	defer stop(nil)
+	// A worker that must go waits a moment longer, and reports the job.
+	cut := context.AfterFunc(j.r.work, func() { time.AfterFunc(leaveWait, func() { stop(errStopping) }) })
+	defer cut()
 	j.finish(ctx, stream, events, end)
 	j.r.mu.Lock()
 	delete(j.r.running, j.ticket.Job)

@@ -47,6 +47,7 @@ func TestAChunkReadsTheSameAfterAnyOther(t *testing.T) {
 		all = append(all, []byte(text))
 	}
 	for _, first := range all {
+		agree(t, first)
 		for _, second := range all {
 			alike(t, first, second)
 		}
@@ -78,6 +79,8 @@ var odd = []string{
 	`{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":4,"total_tokens":5,"completion_tokens_details":{"reasoning_tokens":7}}}`,
 	`{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":4,"total_tokens":5,"completion_tokens_details":{"reasoning_tokens":8}}}`,
 	`{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":4,"total_tokens":"5"}}`,
+	`{"object":"chat.completi\on.chunk","choices":[{"index":0,"delta":{"content":"a"}}]}`,
+	`{"object":"err\u006fr","choices":[{"index":0,"delta":{"content":"a"}}]}`,
 	`not JSON`,
 	``,
 }
@@ -93,5 +96,8 @@ func FuzzAlike(f *testing.F) {
 	for i := range odd[1:] {
 		f.Add([]byte(odd[i]), []byte(odd[i+1]))
 	}
-	f.Fuzz(func(t *testing.T, first, second []byte) { alike(t, slices.Clone(first), slices.Clone(second)) })
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		agree(t, first)
+		alike(t, slices.Clone(first), slices.Clone(second))
+	})
 }

@@ -75,7 +75,7 @@ func (q *quick) parse(data []byte, p *piece) bool {
 			q.once(seenTimings)
 			q.timings()
 		case "object":
-			if text, _ := q.plain(); string(text) == "error" {
+			if text, plain := q.plain(); !plain || string(text) == "error" {
 				q.bad = true
 			}
 		case "error":
