@@ -2,7 +2,7 @@ package boot
 
 import (
 	"os"
-	"sync"
+	"runtime"
 )
 
 // ballastBytes is address space, not memory: nothing ever writes to it. The
@@ -10,15 +10,13 @@ import (
 // MiB of garbage and more, not after each 4 MiB.
 const ballastBytes = 32 << 20
 
-// Ballast keeps a service from collecting its garbage all the time: what it
-// keeps is small, what passes through is not. An operator who sets GOGC or
-// GOMEMLIMIT has decided, and there is none.
-func Ballast() { ballast() }
-
-// ballast remembers what it gave, which keeps it alive.
-var ballast = sync.OnceValue(func() []byte {
+// Ballast keeps a service from collecting its garbage all the time, until drop is
+// called: what it keeps is small, what passes through is not. An operator who sets
+// GOGC or GOMEMLIMIT has decided, and there is none.
+func Ballast() (drop func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
-		return nil
+		return func() {}
 	}
-	return make([]byte, ballastBytes)
-})
+	b := make([]byte, ballastBytes)
+	return func() { runtime.KeepAlive(b) }
+}

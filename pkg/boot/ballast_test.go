@@ -16,7 +16,7 @@ func TestBallast(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	boot.Ballast()
+	defer boot.Ballast()()
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	require.GreaterOrEqual(t, after.NextGC, before.NextGC+32<<20)

@@ -65,7 +65,7 @@ func Lone[C any](ctx context.Context, name, prefix string, run func(context.Cont
 }
 
 func start[C any](ctx context.Context, name, prefix string, onBus bool, run func(context.Context, C, Base) error) (err error) {
-	Ballast()
+	defer Ballast()()
 	common, err := Parse[Common]("")
 	if err != nil {
 		return err

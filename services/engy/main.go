@@ -91,7 +91,7 @@ func natsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "nats", Short: "Run a message bus of one server", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			boot.Ballast()
+			defer boot.Ballast()()
 			s, err := natsembed.Start(natsembed.Config{Dir: dir, Listen: listen})
 			if err != nil {
 				return err

@@ -87,7 +87,7 @@ type stage struct {
 }
 
 func up(ctx context.Context, f upFlags) (err error) {
-	boot.Ballast()
+	defer boot.Ballast()()
 	env, err := boot.Parse[upEnv]("")
 	if err != nil {
 		return err
