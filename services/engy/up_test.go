@@ -6,7 +6,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -19,6 +21,15 @@ func startUp(t *testing.T, data string, args ...string) (*process, *cluster) {
 	p := spawn(t, "up", []string{"DATABASE_URL=", "NATS_URL="}, append([]string{
 		"up", "--listen", "127.0.0.1:0", "--data", data, "--key", demoKey,
 	}, args...)...)
+	// One that is killed leaves a database that is still on its way down while the
+	// test's folder is removed.
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-p.done:
+		case <-time.After(patience):
+		}
+	})
 	return p, &cluster{t: t, api: p.address(), key: demoKey}
 }
 
