@@ -154,9 +154,8 @@ func (b *Bus) repeat(subj, id string, raw []byte, then func(), cause error) {
 	})
 }
 
-// Usages hands usage events to handle in batches of at most batch events, none
-// older than wait, under a durable name. A batch is acknowledged when handle
-// returns nil, and comes again otherwise.
+// Usages hands usage events to handle in batches, under a durable name. A batch
+// is acknowledged when handle returns nil, and comes again otherwise.
 func (b *Bus) Usages(ctx context.Context, durable string, how Batches, handle func(context.Context, []UsageEvent) error) error {
 	return consume(ctx, b, usageStream, jetstream.ConsumerConfig{
 		Durable: durable, FilterSubject: usagePrefix + ".>",

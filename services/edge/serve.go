@@ -37,8 +37,8 @@ func newID() string {
 }
 
 // open admits a request and offers the job. The hold is asked for as soon as a
-// worker has it, or a moment later when none comes. What it gives must be closed: that is the one place where a job is
-// settled, on every way out.
+// worker has it, or a moment later when none comes. What open gives must be closed:
+// that is the one place where a job is settled, on every way out.
 func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, error) {
 	if e.keys.Empty(call.Principal.Account) {
 		return nil, fault.New(fault.NoFunds, "the account has no balance")
