@@ -3,6 +3,7 @@ package bus_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +23,12 @@ type owner struct {
 	bodies map[string][]byte
 	frames []bus.Frame
 	refuse map[string]bool
+	// declined gets who did not take which attempt.
+	declined chan string
+}
+
+func (o *owner) Declined(worker, job string, attempt int) {
+	o.declined <- fmt.Sprint(worker, " ", job, " ", attempt)
 }
 
 func (o *owner) Grant(c bus.Claim) (bus.Grant, []byte) {

@@ -16,6 +16,9 @@ type Heartbeat struct {
 	// Slots is how many jobs run at once at most, InFlight how many run now.
 	Slots    int `json:"slots"`
 	InFlight int `json:"in_flight"`
+	// Dispatched is how many of InFlight came by Dispatch. The others are in a
+	// queue until they are done: a model's demand is what its queues hold and this.
+	Dispatched int `json:"dispatched,omitzero"`
 	// Window is the engine's context length in tokens, 0 when unknown.
 	Window int64 `json:"window,omitzero"`
 	// Modalities are what the model takes: "text", "image", "audio".

@@ -15,7 +15,7 @@ import (
 
 // quickMessages are those that are written and read by hand.
 func quickMessages() []any {
-	return []any{&Ticket{}, &Claim{}, &Grant{}, &Hold{}, &HoldAnswer{}, &UsageEvent{}}
+	return []any{&Ticket{}, &Claim{}, &Grant{}, &Dispatch{}, &Hold{}, &HoldAnswer{}, &UsageEvent{}}
 }
 
 // draw fills a message with anything that its types can hold.

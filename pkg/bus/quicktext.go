@@ -34,6 +34,16 @@ func (t Ticket) appendQuick(b []byte) ([]byte, bool) {
 }
 
 func (t *Ticket) readQuick(r *reader) bool {
+	t.read(r)
+	if !r.end(``) {
+		*t = Ticket{}
+		return false
+	}
+	return true
+}
+
+// read takes a ticket that is a member of something.
+func (t *Ticket) read(r *reader) {
 	*t = Ticket{
 		Job: r.text(`{"job":`), Owner: r.text(`,"owner":`), Region: r.text(`,"region":`),
 		Model: r.text(`,"model":`), Class: Class(r.text(`,"class":`)),
@@ -53,8 +63,23 @@ func (t *Ticket) readQuick(r *reader) bool {
 	if r.word(`,"trace":`) {
 		t.Trace = r.text("")
 	}
+	r.want(`}`)
+}
+
+func (d Dispatch) appendQuick(b []byte) ([]byte, bool) {
+	b, ok := d.Ticket.appendQuick(append(b, `{"ticket":`...))
+	m := members{b, ok}
+	m.number(`,"attempt":`, int64(d.Attempt))
+	return append(m.b, '}'), m.ok
+}
+
+func (d *Dispatch) readQuick(r *reader) bool {
+	*d = Dispatch{}
+	r.want(`{"ticket":`)
+	d.Ticket.read(r)
+	d.Attempt = r.small(`,"attempt":`)
 	if !r.end(`}`) {
-		*t = Ticket{}
+		*d = Dispatch{}
 		return false
 	}
 	return true

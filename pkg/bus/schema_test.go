@@ -33,6 +33,7 @@ func messages() map[string]reflect.Type {
 		"renewal": reflect.TypeFor[bus.Renewal](), "renewal_answer": reflect.TypeFor[bus.RenewalAnswer](),
 		"alive_answer":  reflect.TypeFor[bus.AliveAnswer](),
 		"claim":         reflect.TypeFor[bus.Claim](),
+		"dispatch":      reflect.TypeFor[bus.Dispatch](),
 		"frames":        reflect.TypeFor[bus.Frames](),
 		"funds":         reflect.TypeFor[bus.Funds](),
 		"grant":         reflect.TypeFor[bus.Grant](),

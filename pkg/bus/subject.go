@@ -113,18 +113,20 @@ func subject(prefix string, names ...string) (string, error) {
 }
 
 const (
-	jobsPrefix    = "jobs.v1"
-	usagePrefix   = "usage.v1"
-	reportsPrefix = "reports.v1"
-	claimsPrefix  = "claims.v1"
-	bodiesPrefix  = "bodies.v1"
-	framesPrefix  = "frames.v1"
-	alivePrefix   = "alive.v1"
-	cancelPrefix  = "cancel.v1"
-	probePrefix   = "probe.v1"
-	tokensPrefix  = "tokens.v1"
-	holdsSubject  = "holds.v1"
-	renewals      = "renewals.v1"
+	jobsPrefix     = "jobs.v1"
+	usagePrefix    = "usage.v1"
+	reportsPrefix  = "reports.v1"
+	claimsPrefix   = "claims.v1"
+	dispatchPrefix = "dispatch.v1"
+	declinesPrefix = "declines.v1"
+	bodiesPrefix   = "bodies.v1"
+	framesPrefix   = "frames.v1"
+	alivePrefix    = "alive.v1"
+	cancelPrefix   = "cancel.v1"
+	probePrefix    = "probe.v1"
+	tokensPrefix   = "tokens.v1"
+	holdsSubject   = "holds.v1"
+	renewals       = "renewals.v1"
 
 	anyWorker = "any"
 )

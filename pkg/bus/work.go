@@ -115,6 +115,8 @@ func chunk(body []byte, n int) []byte {
 type Owner interface {
 	// Grant decides a claim, and gives the body when it is granted.
 	Grant(c Claim) (Grant, []byte)
+	// Declined hears that a worker did not take an attempt that was dispatched to it.
+	Declined(worker, job string, attempt int)
 	// Body gives the body of a granted attempt again, or nil when the claim
 	// does not fit it.
 	Body(c Claim) []byte
@@ -170,19 +172,21 @@ func (b *Bus) Own(ctx context.Context, name string, o Owner, ready func()) error
 	subs := []struct {
 		nc     *nats.Conn
 		prefix string
+		names  string // what follows the owner's, the worker's last
 		handle nats.MsgHandler
 	}{
-		{b.nc, claimsPrefix, claims},
-		{b.bulk, bodiesPrefix, bodies},
-		{b.nc, framesPrefix, func(m *nats.Msg) { b.frames(m, o) }},
-		{b.nc, alivePrefix, func(m *nats.Msg) { b.alive(m, o) }},
+		{b.nc, claimsPrefix, ".*", claims},
+		{b.nc, declinesPrefix, ".*.*.*", func(m *nats.Msg) { b.declines(m, o) }},
+		{b.bulk, bodiesPrefix, ".*", bodies},
+		{b.nc, framesPrefix, ".*", func(m *nats.Msg) { b.frames(m, o) }},
+		{b.nc, alivePrefix, ".*", func(m *nats.Msg) { b.alive(m, o) }},
 	}
 	for _, s := range subs {
 		subj, err := subject(s.prefix, name)
 		if err != nil {
 			return err
 		}
-		sub, err := s.nc.Subscribe(subj+".*", s.handle)
+		sub, err := s.nc.Subscribe(subj+s.names, s.handle)
 		if err != nil {
 			return fmt.Errorf("own %s: %w", name, translate(err))
 		}

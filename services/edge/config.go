@@ -21,6 +21,10 @@ type Config struct {
 	HoldLease time.Duration `env:"HOLD_LEASE" envDefault:"2m"`
 	// KeepAlive is after how much silence a stream is written to.
 	KeepAlive time.Duration `env:"KEEP_ALIVE" envDefault:"12s"`
+	// Dispatch sends a job straight to a worker that has a free slot, so that only
+	// those that must wait are in the queue. Without it every job is, until it is
+	// done: for whoever scales workers by the queue alone.
+	Dispatch bool `env:"DISPATCH" envDefault:"true"`
 	// ClaimWait is how long a request waits for a worker before it gets 429.
 	ClaimWait time.Duration `env:"CLAIM_WAIT" envDefault:"2s"`
 	// Retain says where exchanges are kept whose owners allow it.

@@ -68,11 +68,12 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	e := &edge{cfg: cfg, bus: d.Bus, log: d.Log, catalog: d.Catalog, rates: d.Rates, keys: auth.New(), fleet: fleet.New(time.Now), asking: make(chan struct{}, CountsMax)}
+	e := &edge{cfg: cfg, bus: d.Bus, log: d.Log, catalog: d.Catalog, rates: d.Rates, keys: auth.New(), asking: make(chan struct{}, CountsMax)}
+	e.fleet = fleet.New(time.Now, func(worker string) (int, bool) { return e.desk.Jobs(worker) })
 	e.desk = offer.New(bus.NewID(), d.Bus, offer.Config{
 		ClaimWait: cfg.ClaimWait, Again: OfferAgain, HoldAfter: HoldAfter, Quiet: WorkerQuiet, ProbeWait: ProbeWait, Forgotten: AttemptForgotten,
 		Attempts: AttemptsMax, QueueBytes: ClientQueueBytes, AnswerBytes: AnswerBytesMax,
-	}, e.fleet.End, e.fleet.Ended, d.Log)
+	}, e.fleet, d.Log)
 	e.admission = admit.Config{
 		Catalog: d.Catalog, Rates: d.Rates, Live: e.live, Deadline: cfg.Deadline, HoldLease: cfg.HoldLease,
 	}

@@ -16,9 +16,8 @@ const (
 	// WriteWait is how long one write may block on a client that does not read.
 	WriteWait = 30 * time.Second
 
-	// HoldAfter is when a hold is asked for at the latest. It waits that long for a
-	// worker to claim the job: on few cores the two hinder each other, and of the
-	// two it is the claim that an engine waits for.
+	// HoldAfter is when a hold is asked for at the latest. On few cores it and the
+	// job's way to an engine hinder each other, and the client waits for the engine.
 	HoldAfter = 2 * time.Millisecond
 	// HoldAgain is after how long a hold that was refused is asked for again when an
 	// answer of the same account has ended within SettlingFor, and HoldAgainFor for

@@ -73,6 +73,12 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 	asks := need(a.Model.ID, a.Need)
 	x.job, err = e.desk.Place(offer.Order{
 		Ticket: a.Ticket, Body: body, Stream: call.Request.Stream,
+		Dispatch: func() (worker string, ok bool) {
+			if !e.cfg.Dispatch {
+				return "", false
+			}
+			return e.fleet.Idlest(asks, a.Ticket.Region)
+		},
 		Hold:  func() { e.bus.AskHold(a.Hold, x.hold) },
 		Other: func(except func(string) bool) (string, string, bool) { return e.fleet.Other(asks, except) },
 		Free:  func() int { return e.fleet.Free(asks) },

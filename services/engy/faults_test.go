@@ -63,167 +63,186 @@ func chunks(t *testing.T, lines *bufio.Scanner, n int) {
 	require.Zero(t, n)
 }
 
+// bothWays tests a platform whose jobs are dispatched, and one whose jobs all pass
+// through the queue.
+func bothWays(t *testing.T, test func(t *testing.T, c *cluster)) {
+	for name, dispatch := range map[string]string{"dispatched": "true", "queued": "false"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newCluster(t, shape{edgeEnv: []string{"EDGE_DISPATCH=" + dispatch}}))
+		})
+	}
+}
+
 func TestAWorkerDiesBeforeTheFirstByte(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, shape{})
-	before := c.balance()
-	const jobs = 5
-	replies := make([]reply, jobs)
-	var all sync.WaitGroup
-	for i := range jobs {
-		// The answer is the same wherever it is made, and its beginning slow.
-		all.Go(func() { replies[i] = c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=3s]]", i%2 == 0))) })
-	}
-	c.running(jobs)
-	c.second()
-	c.workers[0].kill()
-	all.Wait()
-	for _, r := range replies {
-		require.Nil(t, r.Error)
-		require.Equal(t, int64(5), r.Usage.Completion)
-		require.Equal(t, "worker-2", r.Engy.Worker)
-		require.Equal(t, replies[0].Text, r.Text)
-	}
-	var charged int64
-	for _, r := range replies {
-		charged += r.Engy.ChargedMicro
-	}
-	require.Equal(t, charged, int64(c.settled(before)))
+	bothWays(t, func(t *testing.T, c *cluster) {
+		before := c.balance()
+		const jobs = 5
+		replies := make([]reply, jobs)
+		var all sync.WaitGroup
+		for i := range jobs {
+			// The answer is the same wherever it is made, and its beginning slow.
+			all.Go(func() { replies[i] = c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=3s]]", i%2 == 0))) })
+		}
+		c.running(jobs)
+		c.second()
+		c.workers[0].kill()
+		all.Wait()
+		for _, r := range replies {
+			require.Nil(t, r.Error)
+			require.Equal(t, int64(5), r.Usage.Completion)
+			require.Equal(t, "worker-2", r.Engy.Worker)
+			require.Equal(t, replies[0].Text, r.Text)
+		}
+		var charged int64
+		for _, r := range replies {
+			charged += r.Engy.ChargedMicro
+		}
+		require.Equal(t, charged, int64(c.settled(before)))
+	})
 }
 
 func TestAWorkerDiesAfterTheFirstByte(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, shape{})
-	before := c.balance()
-	_, lines, _ := c.open(hello("hi [[sim tokens=200 itl=50ms]]", true))
-	chunks(t, lines, 3)
-	c.workers[0].kill()
-	var r reply
-	for lines.Scan() {
-		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			r.add(t, []byte(data))
+	bothWays(t, func(t *testing.T, c *cluster) {
+		before := c.balance()
+		_, lines, _ := c.open(hello("hi [[sim tokens=200 itl=50ms]]", true))
+		chunks(t, lines, 3)
+		c.workers[0].kill()
+		var r reply
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				r.add(t, []byte(data))
+			}
 		}
-	}
-	require.NoError(t, lines.Err(), "the connection ends cleanly")
-	require.NotNil(t, r.Error)
-	require.Equal(t, 502, r.Error.Code)
-	require.Empty(t, r.Finish)
-	require.Zero(t, c.settled(before))
+		require.NoError(t, lines.Err(), "the connection ends cleanly")
+		require.NotNil(t, r.Error)
+		require.Equal(t, 502, r.Error.Code)
+		require.Empty(t, r.Finish)
+		require.Zero(t, c.settled(before))
+	})
 }
 
 func TestAWorkerThatHangsIsFenced(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, shape{})
-	before := c.balance()
-	got := make(chan reply, 1)
-	go func() { got <- c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=4s]]", true))) }()
-	c.running(1)
-	c.second()
-	require.NoError(t, c.workers[0].cmd.Process.Signal(syscall.SIGSTOP))
-	r := <-got
-	require.NoError(t, c.workers[0].cmd.Process.Signal(syscall.SIGCONT))
-	require.Nil(t, r.Error)
-	require.Equal(t, "worker-2", r.Engy.Worker)
-	require.Equal(t, 5, r.Chunks)
-	require.Equal(t, r.Engy.ChargedMicro, int64(c.settled(before)))
-	// The woken worker is as good as any other again, and its old attempt is
-	// stopped.
-	c.running(0)
-	require.Equal(t, int64(5), c.fold(c.chat(c.key, hello("again [[sim tokens=5]]", false))).Usage.Completion)
+	bothWays(t, func(t *testing.T, c *cluster) {
+		before := c.balance()
+		got := make(chan reply, 1)
+		go func() { got <- c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=4s]]", true))) }()
+		c.running(1)
+		c.second()
+		require.NoError(t, c.workers[0].cmd.Process.Signal(syscall.SIGSTOP))
+		r := <-got
+		require.NoError(t, c.workers[0].cmd.Process.Signal(syscall.SIGCONT))
+		require.Nil(t, r.Error)
+		require.Equal(t, "worker-2", r.Engy.Worker)
+		require.Equal(t, 5, r.Chunks)
+		require.Equal(t, r.Engy.ChargedMicro, int64(c.settled(before)))
+		// The woken worker is as good as any other again, and its old attempt is
+		// stopped.
+		c.running(0)
+		require.Equal(t, int64(5), c.fold(c.chat(c.key, hello("again [[sim tokens=5]]", false))).Usage.Completion)
+	})
 }
 
 func TestTheEdgeDiesInMidStream(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, shape{})
-	before := c.balance()
-	_, lines, _ := c.open(hello("hi [[sim tokens=900 itl=50ms]]", true))
-	chunks(t, lines, 3)
-	require.Equal(t, int64(1), c.balance().OpenHolds)
-	c.edge.kill()
-	c.running(0) // the worker stopped the engine
-	require.Zero(t, c.settled(before), "an answer that failed on our side is free")
-	require.Equal(t, int64(1), c.counters().Aborted)
-	c.addEdge()
-	require.Equal(t, int64(3), c.fold(c.chat(c.key, hello("again [[sim tokens=3]]", true))).Usage.Completion)
+	bothWays(t, func(t *testing.T, c *cluster) {
+		before := c.balance()
+		_, lines, _ := c.open(hello("hi [[sim tokens=900 itl=50ms]]", true))
+		chunks(t, lines, 3)
+		require.Equal(t, int64(1), c.balance().OpenHolds)
+		c.edge.kill()
+		c.running(0) // the worker stopped the engine
+		require.Zero(t, c.settled(before), "an answer that failed on our side is free")
+		require.Equal(t, int64(1), c.counters().Aborted)
+		c.addEdge()
+		require.Equal(t, int64(3), c.fold(c.chat(c.key, hello("again [[sim tokens=3]]", true))).Usage.Completion)
+	})
 }
 
 func TestWorkThatWasDoneForADeadEdgeIsCharged(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, shape{})
-	before := c.balance()
-	// Nothing reaches the client before the end, and the end comes right after
-	// the edge has died: the worker's report is all that there is.
-	raw, err := json.Marshal(hello("hi [[sim tokens=5 ttft=1s]]", false))
-	require.NoError(t, err)
-	conn, err := net.Dial("tcp", strings.TrimPrefix(c.api, "http://"))
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", c.key, len(raw), raw)
-	require.NoError(t, err)
-	c.running(1)
-	require.NoError(t, c.edge.cmd.Process.Signal(syscall.SIGSTOP))
-	c.eventually("the engine has finished", func() bool { return c.counters().Finished == 1 })
-	c.edge.kill()
-	require.Positive(t, int64(c.settled(before)))
+	bothWays(t, func(t *testing.T, c *cluster) {
+		before := c.balance()
+		// Nothing reaches the client before the end, and the end comes right after
+		// the edge has died: the worker's report is all that there is.
+		raw, err := json.Marshal(hello("hi [[sim tokens=5 ttft=1s]]", false))
+		require.NoError(t, err)
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.api, "http://"))
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", c.key, len(raw), raw)
+		require.NoError(t, err)
+		c.running(1)
+		c.eventually("its money is held", func() bool { return c.balance().OpenHolds == 1 })
+		require.NoError(t, c.edge.cmd.Process.Signal(syscall.SIGSTOP))
+		c.eventually("the engine has finished", func() bool { return c.counters().Finished == 1 })
+		c.edge.kill()
+		require.Positive(t, int64(c.settled(before)))
+	})
 }
 
 func TestAClientLeaves(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, shape{})
-	t.Run("in a stream", func(t *testing.T) {
-		before := c.balance()
-		_, lines, leave := c.open(hello("hi [[sim tokens=900 itl=50ms]]", true))
-		chunks(t, lines, 5)
-		leave()
-		c.running(0)
-		spent := int64(c.settled(before))
-		// At least the five tokens and the prompt, far fewer than all.
-		require.Greater(t, spent, int64(5*1500/1000))
-		require.Less(t, spent, int64(900*1500/1000))
-	})
-	t.Run("while nothing flows, streaming and not", func(t *testing.T) {
-		before := c.balance()
-		for _, stream := range []bool{true, false} {
-			for range 10 {
-				raw, err := json.Marshal(hello("hi [[sim ttft=60s]]", stream))
-				require.NoError(t, err)
-				conn, err := net.Dial("tcp", strings.TrimPrefix(c.api, "http://"))
-				require.NoError(t, err)
-				_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", c.key, len(raw), raw)
-				require.NoError(t, err)
-				c.running(1)
-				require.NoError(t, conn.Close())
-				c.running(0)
+	bothWays(t, func(t *testing.T, c *cluster) {
+		t.Run("in a stream", func(t *testing.T) {
+			before := c.balance()
+			_, lines, leave := c.open(hello("hi [[sim tokens=900 itl=50ms]]", true))
+			chunks(t, lines, 5)
+			leave()
+			c.running(0)
+			spent := int64(c.settled(before))
+			// At least the five tokens and the prompt, far fewer than all.
+			require.Greater(t, spent, int64(5*1500/1000))
+			require.Less(t, spent, int64(900*1500/1000))
+		})
+		t.Run("while nothing flows, streaming and not", func(t *testing.T) {
+			before := c.balance()
+			for _, stream := range []bool{true, false} {
+				for range 10 {
+					raw, err := json.Marshal(hello("hi [[sim ttft=60s]]", stream))
+					require.NoError(t, err)
+					conn, err := net.Dial("tcp", strings.TrimPrefix(c.api, "http://"))
+					require.NoError(t, err)
+					_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", c.key, len(raw), raw)
+					require.NoError(t, err)
+					c.running(1)
+					require.NoError(t, conn.Close())
+					c.running(0)
+				}
 			}
-		}
-		c.settled(before)
+			c.settled(before)
+		})
 	})
 }
 
 func TestASoftStopLosesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, shape{})
-	before := c.balance()
-	_, lines, _ := c.open(hello("hi [[sim tokens=40 itl=50ms]]", true))
-	chunks(t, lines, 2)
-	stopped := make(chan int, 2)
-	go func() { stopped <- c.workers[0].stop() }()
-	c.eventually("the worker has left the fleet", func() bool {
-		resp := c.do("GET", "/v1/models", "", nil)
-		return !strings.Contains(c.body(resp), "glm-5.2")
-	})
-	go func() { stopped <- c.edge.stop() }()
-	var r reply
-	for lines.Scan() {
-		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && data != "[DONE]" {
-			r.add(t, []byte(data))
+	bothWays(t, func(t *testing.T, c *cluster) {
+		before := c.balance()
+		_, lines, _ := c.open(hello("hi [[sim tokens=40 itl=50ms]]", true))
+		chunks(t, lines, 2)
+		stopped := make(chan int, 2)
+		go func() { stopped <- c.workers[0].stop() }()
+		c.eventually("the worker has left the fleet", func() bool {
+			resp := c.do("GET", "/v1/models", "", nil)
+			return !strings.Contains(c.body(resp), "glm-5.2")
+		})
+		go func() { stopped <- c.edge.stop() }()
+		var r reply
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && data != "[DONE]" {
+				r.add(t, []byte(data))
+			}
 		}
-	}
-	require.Nil(t, r.Error)
-	require.Equal(t, int64(40), r.Usage.Completion)
-	require.Zero(t, <-stopped)
-	require.Zero(t, <-stopped)
-	require.Equal(t, r.Engy.ChargedMicro, int64(c.settled(before)))
+		require.Nil(t, r.Error)
+		require.Equal(t, int64(40), r.Usage.Completion)
+		require.Zero(t, <-stopped)
+		require.Zero(t, <-stopped)
+		require.Equal(t, r.Engy.ChargedMicro, int64(c.settled(before)))
+	})
 }
 
 func TestBillingIsAway(t *testing.T) {

@@ -98,7 +98,9 @@ type world struct {
 	texts   map[string]string
 	ends    map[string]bus.End
 	reports chan bus.Report
-	deaf    bool // takes ends and never books them
+	// declined gets the jobs that were dispatched and not taken.
+	declined chan string
+	deaf     bool // takes ends and never books them
 }
 
 func newWorld(t *testing.T, change func(*worker.Config)) *world {
@@ -106,6 +108,7 @@ func newWorld(t *testing.T, change func(*worker.Config)) *world {
 	w := &world{
 		t: t, bus: bustest.New(t), engine: newEngine(t), fleet: map[string]bus.Heartbeat{}, bodies: map[string][]byte{},
 		granted: map[string]int{}, texts: map[string]string{}, ends: map[string]bus.End{}, reports: make(chan bus.Report, 10),
+		declined: make(chan string, 100_000),
 	}
 	w.run(func(ctx context.Context) error {
 		return w.bus.WatchFleet(ctx, func() {}, func(h bus.Heartbeat) {
@@ -159,6 +162,8 @@ func (w *world) Grant(c bus.Claim) (bus.Grant, []byte) {
 
 func (w *world) Body(bus.Claim) []byte { return nil }
 
+func (w *world) Declined(_, job string, _ int) { w.declined <- job }
+
 func (w *world) Take(_ string, f bus.Frame, booked func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,7 +192,8 @@ func (w *world) Alive(_ string, running []bus.Running) (gone []bus.Running) {
 	return gone
 }
 
-func (w *world) offer(job string, offer int) {
+// body gives the work of a job, which its owner wants from then on.
+func (w *world) body(job string) []byte {
 	w.t.Helper()
 	body, err := bus.Marshal(&llm.Request{
 		Model: "glm-5.2", Stream: true, MaxTokens: 5,
@@ -197,7 +203,13 @@ func (w *world) offer(job string, offer int) {
 	w.mu.Lock()
 	w.bodies[job] = body
 	w.mu.Unlock()
-	_, err = w.bus.Offer(bus.Ticket{
+	return body
+}
+
+func (w *world) offer(job string, offer int) {
+	w.t.Helper()
+	body := w.body(job)
+	_, err := w.bus.Offer(bus.Ticket{
 		Job: job, Owner: "edge-1", Region: "eu", Model: "glm-5.2", Class: bus.ZDR, Offer: offer,
 		BodyBytes: int64(len(body)), Deadline: time.Now().Add(time.Minute),
 	}, func(err error) { w.t.Error(err) })

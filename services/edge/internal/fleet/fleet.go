@@ -25,6 +25,7 @@ const revival = 3 * time.Second
 // Fleet is safe for concurrent use. Use New.
 type Fleet struct {
 	now    func() time.Time
+	own    func(worker string) (jobs int, ok bool)
 	mu     sync.RWMutex
 	models map[string]map[string]*member
 	ended  map[string]ending
@@ -36,17 +37,21 @@ type ending struct{ at, last time.Time }
 type member struct {
 	bus.Heartbeat
 	seen time.Time
+	// others is how many slots jobs of other edges have, as far as it is known.
+	others int
 }
 
-// New gives an empty picture.
-func New(now func() time.Time) *Fleet {
-	return &Fleet{now: now, models: map[string]map[string]*member{}, ended: map[string]ending{}}
+// New gives an empty picture. Own tells how many jobs of this edge a worker has,
+// false for one that should get no more.
+func New(now func() time.Time, own func(worker string) (jobs int, ok bool)) *Fleet {
+	return &Fleet{now: now, own: own, models: map[string]map[string]*member{}, ended: map[string]ending{}}
 }
 
 // Beat takes a heartbeat. Those of a worker that was found dead are ignored, for
 // they may have been under way; one that was made well after its end proves that
 // it was only out of reach.
 func (f *Fleet) Beat(h bus.Heartbeat) {
+	own, _ := f.own(h.Worker)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e, dead := f.ended[h.Worker]; dead {
@@ -60,7 +65,36 @@ func (f *Fleet) Beat(h bus.Heartbeat) {
 		m = map[string]*member{}
 		f.models[h.Model] = m
 	}
-	m[h.Worker] = &member{Heartbeat: h, seen: f.now()}
+	m[h.Worker] = &member{Heartbeat: h, seen: f.now(), others: max(0, h.InFlight-own)}
+}
+
+// Full notes that a worker has no slot, or is not there, until it says otherwise.
+func (f *Fleet) Full(worker string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, members := range f.models {
+		if m := members[worker]; m != nil {
+			m.others = m.Slots
+		}
+	}
+}
+
+// Idlest names the worker of a region that meets the need and has the most free
+// slots, false when none has any.
+func (f *Fleet) Idlest(n Need, region string) (worker string, ok bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	most := 0
+	for id, m := range f.models[n.Model] {
+		if m.Region != region || m.Slots-m.others <= most || !n.met(m) {
+			continue
+		}
+		jobs, ok := f.own(id)
+		if free := m.Slots - m.others - jobs; ok && free > most {
+			worker, most = id, free
+		}
+	}
+	return worker, most > 0
 }
 
 // Left takes a worker's model out.

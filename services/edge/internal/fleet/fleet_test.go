@@ -20,11 +20,14 @@ func beat(worker, region string, slots, used int, classes ...bus.Class) bus.Hear
 	}
 }
 
+// idle is what an edge knows that has no jobs.
+func idle(string) (int, bool) { return 0, true }
+
 func need() fleet.Need { return fleet.Need{Model: "m", Class: bus.Open} }
 
 func TestATicketStaysAtHomeWhileThereIsRoom(t *testing.T) {
 	t.Parallel()
-	f := fleet.New(time.Now)
+	f := fleet.New(time.Now, idle)
 	f.Beat(beat("w1", "eu", 4, 3))
 	f.Beat(beat("w2", "us", 100, 0))
 	for home, want := range map[string]string{"eu": "eu", "us": "us", "cn": "us"} {
@@ -44,7 +47,7 @@ func TestATicketStaysAtHomeWhileThereIsRoom(t *testing.T) {
 
 func TestANeedIsMetOrNobodyIsChosen(t *testing.T) {
 	t.Parallel()
-	f := fleet.New(time.Now)
+	f := fleet.New(time.Now, idle)
 	f.Beat(beat("w1", "eu", 4, 0))
 	f.Beat(beat("w2", "us", 4, 0, bus.Open, bus.ZDR))
 	n := need()
@@ -96,7 +99,7 @@ func TestATicketIsForSomebodyWhereNotEverybodyWillDo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := fleet.New(time.Now)
+			f := fleet.New(time.Now, idle)
 			n := need()
 			c.change(&n)
 			plain := func(worker, region string, slots, used int, classes ...bus.Class) bus.Heartbeat {
@@ -140,7 +143,7 @@ func TestATicketIsForSomebodyWhereNotEverybodyWillDo(t *testing.T) {
 
 func TestNamedTicketsAreSpreadByFreeSlots(t *testing.T) {
 	t.Parallel()
-	f := fleet.New(time.Now)
+	f := fleet.New(time.Now, idle)
 	f.Beat(beat("w0", "eu", 100, 0))
 	f.Beat(scoring(beat("w1", "eu", 40, 10)))
 	f.Beat(scoring(beat("w2", "eu", 20, 10)))
@@ -172,7 +175,7 @@ func TestNamedTicketsAreSpreadByFreeSlots(t *testing.T) {
 
 func TestTheLargestWindowIsThatOfWhoCanServe(t *testing.T) {
 	t.Parallel()
-	f := fleet.New(time.Now)
+	f := fleet.New(time.Now, idle)
 	f.Beat(wide(beat("w1", "eu", 4, 0), 8192))
 	f.Beat(seeing(wide(beat("w2", "us", 4, 0), 4096)))
 	f.Beat(wide(beat("w3", "us", 4, 0, bus.ZDR), 1<<20))
@@ -196,7 +199,7 @@ func TestTheLargestWindowIsThatOfWhoCanServe(t *testing.T) {
 
 func TestOfAWorkerThatIsNotKnownNothingSpecialIsBelieved(t *testing.T) {
 	t.Parallel()
-	f := fleet.New(time.Now)
+	f := fleet.New(time.Now, idle)
 	n := need()
 	n.Window = 1000
 	n.Features = []string{"tools"}
@@ -209,7 +212,7 @@ func TestOfAWorkerThatIsNotKnownNothingSpecialIsBelieved(t *testing.T) {
 
 func TestAnotherWorkerIsTheFreestThatIsNotRuledOut(t *testing.T) {
 	t.Parallel()
-	f := fleet.New(time.Now)
+	f := fleet.New(time.Now, idle)
 	f.Beat(beat("w1", "eu", 4, 0))
 	f.Beat(beat("w2", "us", 9, 0))
 	w, region, ok := f.Other(need(), func(string) bool { return false })
@@ -222,7 +225,7 @@ func TestAnotherWorkerIsTheFreestThatIsNotRuledOut(t *testing.T) {
 func TestWorkersComeAndGo(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
-	f := fleet.New(func() time.Time { return now })
+	f := fleet.New(func() time.Time { return now }, idle)
 	f.Beat(beat("w1", "eu", 4, 0))
 	f.Beat(beat("w2", "us", 4, 0))
 	f.Beat(beat("w3", "us", 4, 0))
@@ -263,7 +266,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 func TestATokenizerIsTheIdlestAtHome(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	f := fleet.New(func() time.Time { return now })
+	f := fleet.New(func() time.Time { return now }, idle)
 	counts := func(h bus.Heartbeat) bus.Heartbeat {
 		h.Features = append(h.Features, "tokenize")
 		return h
@@ -290,4 +293,56 @@ func TestATokenizerIsTheIdlestAtHome(t *testing.T) {
 	now = now.Add(bus.HeartbeatLife + 1)
 	_, ok = f.Tokenizer(need(), "eu")
 	require.False(t, ok, "who is silent is not asked")
+}
+
+func TestAJobIsSentToTheIdlestWorker(t *testing.T) {
+	t.Parallel()
+	own := map[string]int{}
+	doubted := ""
+	f := fleet.New(time.Now, func(worker string) (int, bool) { return own[worker], worker != doubted })
+	idlest := func(n fleet.Need, region string) string {
+		w, ok := f.Idlest(n, region)
+		require.Equal(t, w != "", ok)
+		return w
+	}
+	require.Empty(t, idlest(need(), "eu"), "nobody is there")
+	f.Beat(beat("w1", "eu", 4, 0))
+	f.Beat(beat("w2", "eu", 9, 6)) // all six are other edges' jobs
+	f.Beat(beat("w3", "us", 99, 0))
+	f.Beat(beat("w4", "eu", 0, 3)) // it is leaving
+	require.Equal(t, "w1", idlest(need(), "eu"))
+	require.Equal(t, "w3", idlest(need(), "us"))
+	require.Empty(t, idlest(need(), "cn"))
+
+	// Its own jobs an edge knows better than a heartbeat does.
+	own["w1"] = 2
+	require.Equal(t, "w2", idlest(need(), "eu"))
+	own["w2"] = 3
+	require.Equal(t, "w1", idlest(need(), "eu"))
+	own["w1"] = 4
+	require.Empty(t, idlest(need(), "eu"), "all are full")
+	f.Beat(beat("w2", "eu", 9, 6)) // three of the six are ours
+	require.Equal(t, "w2", idlest(need(), "eu"))
+	own["w2"] = 0
+	own["w1"] = 0
+	require.Equal(t, "w2", idlest(need(), "eu"))
+
+	// Who declined gets nothing before it has told how it is; who is doubted neither.
+	f.Full("w2")
+	f.Full("unknown")
+	require.Equal(t, "w1", idlest(need(), "eu"))
+	doubted = "w1"
+	require.Empty(t, idlest(need(), "eu"))
+	f.Beat(beat("w2", "eu", 9, 6))
+	require.Equal(t, "w2", idlest(need(), "eu"))
+
+	n := need()
+	n.Class = bus.ZDR
+	require.Empty(t, idlest(n, "eu"))
+	n = need()
+	n.Modalities = []string{"image"}
+	require.Empty(t, idlest(n, "eu"))
+	n = need()
+	n.Model = "other"
+	require.Empty(t, idlest(n, "eu"))
 }

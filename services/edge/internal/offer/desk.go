@@ -1,6 +1,7 @@
-// Package offer is the arbiter of jobs: it offers tickets, grants claims,
-// fences attempts by number, notices dead workers, offers again while nothing
-// has reached the client, and cancels. One Desk owns all jobs of one edge.
+// Package offer is the arbiter of jobs: it sends a job to an idle worker or offers
+// a ticket to all, grants claims, fences attempts by number, notices dead workers,
+// offers again while nothing has reached the client, and cancels. One Desk owns
+// all jobs of one edge.
 //
 // The invariant: at any time at most one attempt of a job is granted, only its
 // frames are taken, and they are taken in order without a gap; so redelivery, a
@@ -21,6 +22,7 @@ import (
 // Bus is what the desk says on the bus.
 type Bus interface {
 	Offer(t bus.Ticket, refused func(error)) (*bus.Offered, error)
+	Dispatch(d bus.Dispatch, body []byte) error
 	Cancel(worker string, r bus.Running) error
 	Fresh() bool
 	Probe(ctx context.Context, owner, worker string) ([]bus.Running, error)
@@ -31,7 +33,7 @@ type Config struct {
 	// ClaimWait is how long a ticket may wait for a worker in all; Again is
 	// after how long it is offered a second time.
 	ClaimWait, Again time.Duration
-	// HoldAfter is how long a job's hold is put off while no worker has the job.
+	// HoldAfter is how long a job's hold is put off.
 	HoldAfter time.Duration
 	// Quiet is how long a worker may be silent before it is probed; ProbeWait
 	// is how long a probe may take before the worker counts as hung.
@@ -46,16 +48,22 @@ type Config struct {
 	QueueBytes, AnswerBytes int
 }
 
+// Fleet is what the desk tells and asks of the picture of the workers.
+type Fleet interface {
+	// End notes that a worker's process is dead, Ended tells whether it is.
+	End(worker string)
+	Ended(worker string) bool
+	// Full notes that a worker takes nothing now.
+	Full(worker string)
+}
+
 // Desk owns the jobs of one edge. Use New.
 type Desk struct {
-	name string
-	bus  Bus
-	cfg  Config
-	log  *slog.Logger
-	// ended is told when a worker's process is found dead; barred tells whether
-	// one was.
-	ended  func(worker string)
-	barred func(worker string) bool
+	name  string
+	bus   Bus
+	cfg   Config
+	fleet Fleet
+	log   *slog.Logger
 
 	// putOff counts the holds that are put off now.
 	putOff atomic.Int64
@@ -74,9 +82,9 @@ type watched struct {
 
 // New gives a desk that owns jobs under a name that is unique for this start of
 // the process.
-func New(name string, b Bus, cfg Config, ended func(worker string), barred func(worker string) bool, log *slog.Logger) *Desk {
+func New(name string, b Bus, cfg Config, f Fleet, log *slog.Logger) *Desk {
 	return &Desk{
-		name: name, bus: b, cfg: cfg, log: log, ended: ended, barred: barred,
+		name: name, bus: b, cfg: cfg, fleet: f, log: log,
 		jobs: map[string]*Job{}, workers: map[string]*watched{},
 	}
 }
@@ -104,10 +112,18 @@ func (d *Desk) Grant(c bus.Claim) (bus.Grant, []byte) {
 	if j == nil {
 		return bus.Grant{Verdict: bus.Gone}, nil
 	}
-	if d.barred(c.Worker) {
+	if d.fleet.Ended(c.Worker) {
 		return bus.Grant{Verdict: bus.Barred}, nil
 	}
 	return j.grant(c.Worker)
+}
+
+// Declined hears that a worker did not take a job. It implements bus.Owner.
+func (d *Desk) Declined(worker, job string, attempt int) {
+	d.fleet.Full(worker)
+	if j := d.job(job); j != nil {
+		j.declined(worker, attempt)
+	}
 }
 
 // Body gives a granted attempt's body. It implements bus.Owner.
@@ -174,6 +190,18 @@ func (d *Desk) engage(worker string) {
 	w.jobs++
 }
 
+// Jobs tells how many attempts of this desk's jobs a worker has, false while it is
+// not known to be alive.
+func (d *Desk) Jobs(worker string) (jobs int, ok bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	w := d.workers[worker]
+	if w == nil {
+		return 0, true
+	}
+	return w.jobs, !w.probing.Load()
+}
+
 func (d *Desk) release(worker string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -225,9 +253,10 @@ func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 		return
 	case bus.Vanished(err):
 		d.log.Warn("worker died", "worker", worker)
-		d.ended(worker)
+		d.fleet.End(worker)
 	default:
 		d.log.Warn("worker hangs", "worker", worker, "error", err)
+		d.fleet.Full(worker)
 	}
 	d.lost(worker)
 }

@@ -19,9 +19,12 @@ type Order struct {
 	// Stream tells that events reach the client as they come; else none does
 	// before the last, and an attempt may be repeated until then.
 	Stream bool
-	// Hold asks for the job's money. It is called once: when a worker has the job,
-	// HoldAfter after it was placed, or at once when many wait for a worker. It must
-	// not block. Nil means nothing.
+	// Dispatch names a worker with a free slot that gets the job unasked, false
+	// when the queue gets it. Nil means the queue.
+	Dispatch func() (worker string, ok bool)
+	// Hold asks for the job's money. It is called once: HoldAfter after the job was
+	// placed, at its first frame when that comes earlier, or at once when many are
+	// put off. It must not block. Nil means nothing.
 	Hold func()
 	// Other names a live worker that may serve and that except does not rule
 	// out.
@@ -71,47 +74,43 @@ func (d *Desk) Place(o Order) (*Job, error) {
 	d.mu.Unlock()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.offer(o.Ticket.Worker, o.Ticket.Region); err != nil {
-		d.mu.Lock()
-		delete(d.jobs, o.Ticket.Job)
-		d.mu.Unlock()
-		return nil, err
+	if !j.dispatch() {
+		if err := j.offer(o.Ticket.Worker, o.Ticket.Region); err != nil {
+			d.mu.Lock()
+			delete(d.jobs, o.Ticket.Job)
+			d.mu.Unlock()
+			return nil, err
+		}
 	}
 	j.putOff()
 	return j, nil
 }
 
-// putOff asks for the hold later, unless many jobs wait for a worker: then one
-// more message makes no difference. The lock is held.
-func (j *Job) putOff() {
-	switch hold := j.order.Hold; {
-	case hold == nil:
-	case j.d.putOff.Load() >= putOffMax:
-		hold()
-	default:
-		j.d.putOff.Add(1)
-		j.hold = time.AfterFunc(j.d.cfg.HoldAfter, func() {
-			j.d.putOff.Add(-1)
-			hold()
-		})
-	}
+// engage gives the next attempt to a worker. The lock is held.
+func (j *Job) engage(worker string) {
+	j.attempt++
+	j.worker, j.seq, j.since = worker, 0, time.Now()
+	j.d.engage(worker)
 }
-
-// putOffMax is how many holds may be put off at one time.
-const putOffMax = 4
 
 // offer makes the next offer, to a named worker or to any. The lock is held.
 func (j *Job) offer(worker, region string) error {
-	t := j.order.Ticket
-	j.offers++
-	t.Owner, t.Offer, t.Worker, t.Region = j.d.name, j.offers, worker, region
-	t.BodyBytes = int64(len(j.order.Body))
+	t := j.ticket(worker, region)
 	offered, err := j.d.bus.Offer(t, func(err error) { j.refused(t.Offer, err) })
 	if err != nil {
 		return err
 	}
 	j.offered, j.asked = offered, time.Now()
 	return nil
+}
+
+// ticket writes the next ticket of the job. The lock is held.
+func (j *Job) ticket(worker, region string) bus.Ticket {
+	t := j.order.Ticket
+	j.offers++
+	t.Owner, t.Offer, t.Worker, t.Region = j.d.name, j.offers, worker, region
+	t.BodyBytes = int64(len(j.order.Body))
+	return t
 }
 
 // refused is called when the queue did not take an offer.
@@ -143,13 +142,7 @@ func (j *Job) grant(worker string) (bus.Grant, []byte) {
 	case slices.Contains(j.tried, worker) || j.order.Fits != nil && !j.order.Fits(worker):
 		return bus.Grant{Verdict: bus.Barred}, nil
 	}
-	j.attempt++
-	j.worker, j.seq, j.since = worker, 0, time.Now()
-	j.d.engage(worker)
-	if j.hold != nil && j.hold.Stop() {
-		j.d.putOff.Add(-1)
-		j.order.Hold()
-	}
+	j.engage(worker)
 	return bus.Grant{Verdict: bus.Granted, Attempt: j.attempt}, j.order.Body
 }
 
@@ -182,7 +175,9 @@ func (j *Job) take(worker string, f bus.Frame, booked func()) bool {
 		j.give(fault.Engine, "part of the answer was lost on its way")
 		return false
 	}
-	j.seq = f.Seq
+	if j.seq = f.Seq; j.seq == 1 {
+		j.askHold() // the client would wait for it
+	}
 	for _, e := range f.Events {
 		if e.Last() {
 			continue // the end is read from End, once

@@ -29,13 +29,16 @@ type world struct {
 	mu    sync.Mutex
 	dead  map[string]bool
 	other []string // live workers, in the order of preference
+	full  []string // what the desk found full
+	idle  string   // the worker that jobs are dispatched to, if any
+	body  []byte
 	hold  func()
 	jobs  int // that were placed
 }
 
 func newWorld(t *testing.T, change func(*offer.Config)) *world {
 	t.Helper()
-	w := &world{t: t, bus: bustest.New(t), dead: map[string]bool{}}
+	w := &world{t: t, bus: bustest.New(t), dead: map[string]bool{}, body: []byte("the work")}
 	cfg := offer.Config{
 		ClaimWait: 2 * time.Second, Again: 300 * time.Millisecond, HoldAfter: 50 * time.Millisecond, Quiet: 100 * time.Millisecond, ProbeWait: time.Second,
 		Attempts: 3, Forgotten: 500 * time.Millisecond, QueueBytes: 1 << 20, AnswerBytes: 4 << 20,
@@ -43,15 +46,7 @@ func newWorld(t *testing.T, change func(*offer.Config)) *world {
 	if change != nil {
 		change(&cfg)
 	}
-	w.desk = offer.New("edge-1", w.bus, cfg, func(id string) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.dead[id] = true
-	}, func(id string) bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.dead[id]
-	}, slog.New(slog.DiscardHandler))
+	w.desk = offer.New("edge-1", w.bus, cfg, w, slog.New(slog.DiscardHandler))
 	w.run(func(ctx context.Context) error { return w.desk.Watch(ctx) })
 	ready := make(chan struct{})
 	w.run(func(ctx context.Context) error {
@@ -61,6 +56,25 @@ func newWorld(t *testing.T, change func(*offer.Config)) *world {
 	return w
 }
 
+// End, Ended and Full are the desk's picture of the fleet.
+func (w *world) End(worker string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dead[worker] = true
+}
+
+func (w *world) Ended(worker string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dead[worker]
+}
+
+func (w *world) Full(worker string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.full = append(w.full, worker)
+}
+
 func (w *world) run(f func(ctx context.Context) error) (stop func()) { return bustest.Run(w.t, f) }
 
 // hand is a worker of a few lines.
@@ -68,13 +82,19 @@ type hand struct {
 	w       *world
 	id      string
 	tickets chan *bus.Delivery
+	sent    chan sent
 	stops   chan bus.Running
 	die     func()
 	runs    atomic.Pointer[[]bus.Running]
+	// hangs, when it is set, holds up the answers to probes until it is closed.
+	hangs atomic.Pointer[chan struct{}]
 }
 
 // running is what the worker says that it runs.
 func (h *hand) running(string) []bus.Running {
+	if c := h.hangs.Load(); c != nil {
+		<-*c
+	}
 	if r := h.runs.Load(); r != nil {
 		return *r
 	}
@@ -120,6 +140,11 @@ func (h *hand) claim() *attempt {
 	work, verdict, err := h.w.bus.Claim(h.w.t.Context(), t, h.id)
 	require.NoError(h.w.t, err)
 	require.Equal(h.w.t, bus.Granted, verdict)
+	return h.begin(t, work)
+}
+
+func (h *hand) begin(t bus.Ticket, work bus.Work) *attempt {
+	h.w.t.Helper()
 	s, err := h.w.bus.Stream(t, h.id, work.Attempt)
 	require.NoError(h.w.t, err)
 	h.runs.Store(&[]bus.Running{{Job: t.Job, Attempt: work.Attempt}})
@@ -161,7 +186,8 @@ func (w *world) place(stream bool) *offer.Job {
 	w.jobs++
 	j, err := w.desk.Place(offer.Order{
 		Ticket: bus.Ticket{Job: fmt.Sprintf("j%d", w.jobs), Region: "eu", Model: "glm-5.2", Class: bus.Open, Deadline: time.Now().Add(time.Minute)},
-		Body:   []byte("the work"), Stream: stream, Hold: w.hold,
+		Body:   w.body, Stream: stream, Hold: w.hold,
+		Dispatch: func() (string, bool) { return w.idle, w.idle != "" },
 		Other: func(except func(string) bool) (string, string, bool) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -16,10 +16,10 @@ import (
 	"github.com/engy-ai/engy/pkg/pricing"
 )
 
-// run is one ticket in a slot.
+// run is one job in a slot.
 type run struct {
 	r       *Runner
-	d       *bus.Delivery
+	d       *bus.Delivery // nil when the job was dispatched
 	ticket  bus.Ticket
 	began   time.Time
 	attempt int

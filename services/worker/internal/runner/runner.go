@@ -1,11 +1,12 @@
-// Package runner is the worker's loop: pull a ticket, claim the work, drive the
-// engine, emit what comes, report, acknowledge. It asks for no more tickets
-// than it has free slots, stops what nobody wants, and on a stop signal finishes
-// what it holds. Which engine it drives and what requests mean do not live
-// here.
+// Package runner is the worker's loop: take a job that an edge sends, or pull a
+// ticket and claim the work; drive the engine, emit what comes, report,
+// acknowledge. It takes no more than it has free slots, stops what nobody wants,
+// and on a stop signal finishes what it holds. Which engine it drives and what
+// requests mean do not live here.
 //
-// The invariant: a ticket is acknowledged only after its job is over, so what
-// is queued and what is being worked on is the demand that autoscalers read.
+// The invariant: a ticket is acknowledged only after its job is over, and
+// heartbeats tell how many jobs came without one, so what the queues hold and
+// those are the demand that autoscalers read.
 package runner
 
 import (
@@ -66,6 +67,8 @@ type Runner struct {
 	mu      sync.Mutex
 	running map[string]*run
 	used    int
+	sent    int             // how many of used were dispatched
+	owed    time.Time       // until when a ticket that was given back has the next slot
 	wakes   []chan struct{} // one a queue
 	stopped bool
 	// silent counts how often in a row an owner could not be found: one that has
@@ -105,17 +108,22 @@ func (r *Runner) Run(ctx context.Context) error {
 	group, back := errgroup.WithContext(back)
 	pulling, halt := context.WithCancel(ctx)
 	defer halt()
-	ready := make(chan struct{})
-	group.Go(func() error { return r.bus.Cancels(back, r.cfg.Worker, r.cancel, r.runs, func() { close(ready) }) })
+	const subscriptions = 2
+	ready := make(chan struct{}, subscriptions)
+	up := func() { ready <- struct{}{} }
+	group.Go(func() error { return r.bus.Cancels(back, r.cfg.Worker, r.cancel, r.runs, up) })
+	group.Go(func() error { return r.bus.Dispatches(back, r.cfg.Worker, r.dispatched, up) })
 	group.Go(func() error { return r.bus.ServeTokens(back, r.cfg.Worker, r.count) })
 	group.Go(func() error { return r.every(back, aliveEvery, r.alive) })
 	group.Go(func() error { return r.every(back, bus.ProgressEvery, r.progress) })
 	group.Go(func() error {
 		defer stop()
-		select {
-		case <-ready:
-		case <-back.Done():
-			return nil
+		for range subscriptions {
+			select {
+			case <-ready:
+			case <-back.Done():
+				return nil
+			}
 		}
 		pull, pulling := errgroup.WithContext(pulling)
 		for i, q := range r.queues() {
@@ -184,7 +192,9 @@ func (r *Runner) free() int {
 func (r *Runner) take(d *bus.Delivery) {
 	r.mu.Lock()
 	full := r.stopped || r.used >= r.cfg.Slots
-	if !full {
+	if full {
+		r.owed = time.Now().Add(2 * fullPause)
+	} else {
 		r.used++
 		r.jobs.Add(1)
 	}
@@ -195,19 +205,40 @@ func (r *Runner) take(d *bus.Delivery) {
 		}
 		return
 	}
-	go func() {
-		defer r.jobs.Done()
-		j := &run{r: r, d: d, ticket: d.Ticket, began: time.Now()}
-		j.free = sync.OnceFunc(r.release)
-		defer j.free()
-		j.serve()
-	}()
+	go r.occupy(&run{r: r, d: d, ticket: d.Ticket}, (*run).serve)
+}
+
+// dispatched puts a job that an edge sent unasked into a slot, if there is one.
+func (r *Runner) dispatched(t bus.Ticket, w bus.Work) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, twice := r.running[t.Job]
+	if r.stopped || r.used >= r.cfg.Slots || twice || time.Now().Before(r.owed) {
+		return false
+	}
+	r.used++
+	r.sent++
+	r.jobs.Add(1)
+	go r.occupy(&run{r: r, ticket: t}, func(j *run) { j.work(w) })
+	return true
+}
+
+// occupy runs a job in the slot that was taken for it.
+func (r *Runner) occupy(j *run, do func(*run)) {
+	defer r.jobs.Done()
+	j.began = time.Now()
+	j.free = sync.OnceFunc(func() { r.release(j.d == nil) })
+	defer j.free()
+	do(j)
 }
 
 // release frees a slot and wakes the pullers.
-func (r *Runner) release() {
+func (r *Runner) release(sent bool) {
 	r.mu.Lock()
 	r.used--
+	if sent {
+		r.sent--
+	}
 	r.mu.Unlock()
 	for _, w := range r.wakes {
 		select {
@@ -219,12 +250,12 @@ func (r *Runner) release() {
 
 func (r *Runner) beat(ctx context.Context) {
 	r.mu.Lock()
-	used := r.used
+	used, sent := r.used, r.sent
 	r.mu.Unlock()
 	for _, m := range r.cfg.Models {
 		err := r.bus.Beat(ctx, bus.Heartbeat{
 			Worker: r.cfg.Worker, Name: r.cfg.Name, Model: m.ID, Region: r.cfg.Region, Classes: r.cfg.Classes,
-			Engine: r.cfg.Kind, Slots: r.cfg.Slots, InFlight: used, Window: m.Window,
+			Engine: r.cfg.Kind, Slots: r.cfg.Slots, InFlight: used, Dispatched: sent, Window: m.Window,
 			Modalities: m.Modalities, Features: m.Features, Time: time.Now().UTC(),
 		})
 		if err != nil && ctx.Err() == nil {
@@ -335,7 +366,9 @@ func (r *Runner) progress(context.Context) {
 	r.mu.Lock()
 	var held []*bus.Delivery
 	for _, j := range r.running {
-		held = append(held, j.d)
+		if j.d != nil {
+			held = append(held, j.d)
+		}
 	}
 	r.mu.Unlock()
 	for _, d := range held {
