@@ -316,6 +316,8 @@ func TestAJobIsSentToTheIdlestWorker(t *testing.T) {
 
 	// Its own jobs an edge knows better than a heartbeat does.
 	own["w1"] = 2
+	require.Equal(t, "w1", idlest(need(), "eu"), "half of its slots are in use, and two thirds of the other's")
+	own["w1"] = 3
 	require.Equal(t, "w2", idlest(need(), "eu"))
 	own["w2"] = 3
 	require.Equal(t, "w1", idlest(need(), "eu"))
@@ -323,9 +325,9 @@ func TestAJobIsSentToTheIdlestWorker(t *testing.T) {
 	require.Empty(t, idlest(need(), "eu"), "all are full")
 	f.Beat(beat("w2", "eu", 9, 6)) // three of the six are ours
 	require.Equal(t, "w2", idlest(need(), "eu"))
-	own["w2"] = 0
-	own["w1"] = 0
+	own["w2"], own["w1"] = 0, 4
 	require.Equal(t, "w2", idlest(need(), "eu"))
+	own["w1"] = 0
 
 	// Who declined gets nothing before it has told how it is; who is doubted neither.
 	f.Full("w2")
