@@ -27,8 +27,8 @@ type owner struct {
 	declined chan string
 }
 
-func (o *owner) Declined(worker, job string, attempt int) {
-	o.declined <- fmt.Sprint(worker, " ", job, " ", attempt)
+func (o *owner) Declined(worker, job string, attempt int, vanished bool) {
+	o.declined <- fmt.Sprint(worker, " ", job, " ", attempt, " ", vanished)
 }
 
 func (o *owner) Grant(c bus.Claim) (bus.Grant, []byte) {

@@ -111,5 +111,5 @@ func (b *Bus) declines(m *nats.Msg, o Owner) {
 		b.log.Error("answer to a dispatch cannot be read", "error", err)
 		return
 	}
-	o.Declined(sender(m.Subject), job, attempt)
+	o.Declined(sender(m.Subject), job, attempt, len(m.Data) == 0)
 }

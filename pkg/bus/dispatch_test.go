@@ -71,17 +71,17 @@ func TestADispatchThatNobodyTakesIsDeclined(t *testing.T) {
 		require.NoError(t, b.Dispatch(d, nil))
 	}
 	send(dispatch("j1", "nobody", 1, nil))
-	require.Equal(t, "nobody j1 1", <-o.declined)
+	require.Equal(t, "nobody j1 1 true", <-o.declined)
 	arrivals(t, b, "w.1", false)
 	send(dispatch("j2", "w.1", 3, nil))
-	require.Equal(t, "w.1 j2 3", <-o.declined)
+	require.Equal(t, "w.1 j2 3 false", <-o.declined)
 
 	// A body that is not as long as its ticket says is no work.
 	taken := arrivals(t, b, "w2", true)
 	d := dispatch("j3", "w2", 1, []byte("long"))
 	d.Ticket.Owner = "edge.1"
 	require.NoError(t, b.Dispatch(d, []byte("longer")))
-	require.Equal(t, "w2 j3 1", <-o.declined)
+	require.Equal(t, "w2 j3 1 false", <-o.declined)
 	require.Empty(t, taken)
 }
 
@@ -104,7 +104,7 @@ func TestDispatchesThatAreNoneAreSurvived(t *testing.T) {
 	for _, subj := range []string{"declines.v1.edge-1.j1.x.w1", "declines.v1.edge-1.j1.99999999999999999999.w1", "declines.v1.edge-1.j_zz.1.w1", "declines.v1.edge-1.j1.1.w1"} {
 		require.NoError(t, nc.Publish(subj, nil))
 	}
-	require.Equal(t, "w1 j1 1", <-o.declined)
+	require.Equal(t, "w1 j1 1 true", <-o.declined)
 	require.Empty(t, o.declined)
 	require.Empty(t, got)
 }

@@ -115,8 +115,9 @@ func chunk(body []byte, n int) []byte {
 type Owner interface {
 	// Grant decides a claim, and gives the body when it is granted.
 	Grant(c Claim) (Grant, []byte)
-	// Declined hears that a worker did not take an attempt that was dispatched to it.
-	Declined(worker, job string, attempt int)
+	// Declined hears that a worker did not take an attempt that was dispatched to it,
+	// or that it has vanished.
+	Declined(worker, job string, attempt int, vanished bool)
 	// Body gives the body of a granted attempt again, or nil when the claim
 	// does not fit it.
 	Body(c Claim) []byte

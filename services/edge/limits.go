@@ -25,6 +25,9 @@ const (
 	HoldAgain    = 20 * time.Millisecond
 	HoldAgainFor = time.Second
 	SettlingFor  = 2 * time.Second
+	// BookedFor is the same for a hold that was refused for the number of those
+	// under way: several times as long as it takes to book an answer.
+	BookedFor = 250 * time.Millisecond
 	// BillingEvery is how often billing is asked whether it is there, and
 	// BillingAgain how soon when it was not.
 	BillingEvery = 2 * time.Second

@@ -119,7 +119,7 @@ type exchange struct {
 
 // hold takes billing's answer: the first byte waits for it, the worker does not.
 func (x *exchange) hold(a bus.HoldAnswer, err error) {
-	if a.Code == fault.NoFunds && x.e.settling.lately(x.a.Hold.Account) && time.Since(x.start) < HoldAgainFor {
+	if x.settles(a.Code) {
 		// What an answer that has just ended does not need is about to come back.
 		time.AfterFunc(HoldAgain, func() { x.e.bus.AskHold(x.a.Hold, x.hold) })
 		return
@@ -134,6 +134,20 @@ func (x *exchange) hold(a bus.HoldAnswer, err error) {
 		x.e.log.Error("hold not answered", "request", x.call.ID, "error", err)
 		x.refusal = fault.Wrap(fault.Unavailable, "billing cannot be reached; retry later", err)
 	}
+}
+
+// settles tells whether a refused hold may be granted as soon as an answer that has
+// just ended is booked.
+func (x *exchange) settles(refusal fault.Code) bool {
+	account, waited := x.a.Hold.Account, time.Since(x.start)
+	switch refusal {
+	case fault.NoFunds:
+		return waited < HoldAgainFor && x.e.settling.lately(account, SettlingFor)
+	case fault.Busy:
+		// Others may really be under way, and an engine works meanwhile.
+		return waited < BookedFor && x.e.settling.lately(account, BookedFor)
+	}
+	return false
 }
 
 // gate lets nothing pass before the hold is there. A smaller hold than asked

@@ -7,7 +7,8 @@ import (
 
 // settling remembers the accounts whose answers have ended a moment ago. Their
 // holds are still open: billing books in batches. Who asks for the next answer at
-// once, as agents do, must not hear that there is no money.
+// once, as agents do, must not hear that there is no money, or that the answer
+// before is still under way.
 type settling struct {
 	mu    sync.Mutex
 	ended map[string]time.Time
@@ -22,11 +23,12 @@ func (s *settling) end(account string) {
 	s.ended[account] = time.Now()
 }
 
-func (s *settling) lately(account string) bool {
+// lately tells whether an answer of an account has ended within a time.
+func (s *settling) lately(account string, within time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at, ok := s.ended[account]
-	return ok && time.Since(at) < SettlingFor
+	return ok && time.Since(at) < within
 }
 
 func (s *settling) prune() {

@@ -31,6 +31,55 @@ func TestAThinBalancePaysForOneAnswerAfterTheOther(t *testing.T) {
 	})
 }
 
+// Nor is an answer under way that has ended: a key for one at a time may ask for
+// the next at once, and for no second beside it.
+func TestAKeyForOneAtATimeGetsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{})
+	one := int64(1)
+	_, key := c.customer("single", "1", billing.KeyOptions{ConcurrentMax: &one})
+	for i := range 20 {
+		resp := c.chat(key, hello(fmt.Sprintf("turn %d [[sim tokens=3 think=0]]", i), i%2 == 0))
+		r := c.fold(resp)
+		require.Equal(t, 200, resp.StatusCode, "turn %d: %+v", i, r.Error)
+	}
+	busy := make(chan reply, 1)
+	go func() { busy <- c.fold(c.chat(key, hello("[[sim tokens=3 ttft=2s]]", true))) }()
+	c.running(1)
+	resp := c.chat(key, hello("[[sim tokens=3]]", false))
+	require.Equal(t, 429, resp.StatusCode, c.body(resp))
+	require.Nil(t, (<-busy).Error)
+}
+
+// A balance that covers less than was asked for lowers the limit of the answer, and
+// the job begins anew: on a worker with one slot no less soon.
+func TestAStretchedAnswerBeginsAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, dispatch := range []string{"true", "false"} {
+		t.Run("dispatch "+dispatch, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, shape{edgeEnv: []string{"EDGE_DISPATCH=" + dispatch, "EDGE_CLAIM_WAIT=900ms"}})
+			c.workers[0].kill()
+			c.workers = nil
+			c.addWorker("WORKER_SLOTS=1", "WORKER_MODELS=qwen3.8-27b")
+			c.eventually("the small worker is known", func() bool {
+				list := c.body(c.do("GET", "/v1/models", "", nil))
+				return strings.Contains(list, "qwen3.8-27b") && !strings.Contains(list, "glm-5.2")
+			})
+			for i := range 8 {
+				_, key := c.customer(fmt.Sprintf("thin-%d", i), "0.001", billing.KeyOptions{})
+				resp := c.do("POST", "/v1/chat/completions", key, strings.NewReader(fmt.Sprintf(
+					`{"model":"qwen3.8-27b","stream":%t,"messages":[{"role":"user","content":"go [[sim tokens=5 ttft=%dms think=0]]"}]}`, i%2 == 1, 10*i)))
+				r := c.fold(resp)
+				// One that is lost until the next offer finds its wait over.
+				require.Equal(t, 200, resp.StatusCode, "%d: %+v", i, r.Error)
+				require.Nil(t, r.Error)
+				require.Equal(t, int64(5), r.Usage.Completion)
+			}
+		})
+	}
+}
+
 // An answer that cost more than its hold takes what the balance has, even when
 // that is not all.
 func TestAnAnswerAboveItsHoldTakesWhatThereIs(t *testing.T) {

@@ -101,6 +101,7 @@ type world struct {
 	// declined gets the jobs that were dispatched and not taken.
 	declined chan string
 	deaf     bool // takes ends and never books them
+	again    bool // grants a job as often as it is asked for
 }
 
 func newWorld(t *testing.T, change func(*worker.Config)) *world {
@@ -154,15 +155,15 @@ func (w *world) Grant(c bus.Claim) (bus.Grant, []byte) {
 	if !ok {
 		return bus.Grant{Verdict: bus.Gone}, nil
 	}
-	if w.granted[c.Job]++; w.granted[c.Job] > 1 {
+	if w.granted[c.Job]++; w.granted[c.Job] > 1 && !w.again {
 		return bus.Grant{Verdict: bus.Taken}, nil
 	}
-	return bus.Grant{Verdict: bus.Granted, Attempt: 1}, body
+	return bus.Grant{Verdict: bus.Granted, Attempt: w.granted[c.Job]}, body
 }
 
 func (w *world) Body(bus.Claim) []byte { return nil }
 
-func (w *world) Declined(_, job string, _ int) { w.declined <- job }
+func (w *world) Declined(_, job string, _ int, _ bool) { w.declined <- job }
 
 func (w *world) Take(_ string, f bus.Frame, booked func()) bool {
 	w.mu.Lock()
@@ -286,6 +287,25 @@ func TestASecondDeliveryRunsNothing(t *testing.T) {
 	close(w.engine.release)
 	w.eventually("both end", func() bool { return len(w.ends) == 2 })
 	require.Equal(t, int64(2), w.engine.calls.Load())
+}
+
+// An attempt that its owner has given up may still wait for the owner's word when
+// the job comes again.
+func TestTheNextAttemptDoesNotWaitForTheEndOfTheLast(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *worker.Config) { c.Slots = 1 })
+	w.deaf, w.again = true, true
+	w.own()
+	close(w.engine.release)
+	w.offer("j1", 1)
+	w.eventually("the first end has come", func() bool { return len(w.ends) == 1 })
+	w.mu.Lock()
+	clear(w.ends)
+	w.deaf = false
+	w.mu.Unlock()
+	w.offer("j1", 2)
+	w.eventually("the second end has come", func() bool { return w.granted["j1"] == 2 && len(w.ends) == 1 })
+	require.EqualValues(t, 2, w.engine.calls.Load())
 }
 
 func TestNoMoreJobsThanSlots(t *testing.T) {

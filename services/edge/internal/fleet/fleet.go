@@ -39,6 +39,15 @@ type member struct {
 	seen time.Time
 	// others is how many slots jobs of other edges have, as far as it is known.
 	others int
+	full   bool // it has said so, or does not answer
+}
+
+// free counts the slots that are free by its own word.
+func (m *member) free() int {
+	if m.full {
+		return 0
+	}
+	return max(0, m.Slots-m.InFlight)
 }
 
 // New gives an empty picture. Own tells how many jobs of this edge a worker has,
@@ -74,7 +83,7 @@ func (f *Fleet) Full(worker string) {
 	defer f.mu.Unlock()
 	for _, members := range f.models {
 		if m := members[worker]; m != nil {
-			m.others = m.Slots
+			m.full = true
 		}
 	}
 }
@@ -86,7 +95,7 @@ func (f *Fleet) Idlest(n Need, region string) (worker string, ok bool) {
 	defer f.mu.RUnlock()
 	used, slots := 0, 0 // of the one chosen
 	for id, m := range f.models[n.Model] {
-		if m.Region != region || m.others >= m.Slots || !n.met(m) {
+		if m.Region != region || m.full || m.others >= m.Slots || !n.met(m) {
 			continue
 		}
 		jobs, ok := f.own(id)
@@ -259,7 +268,7 @@ func (f *Fleet) region(n Need, home string) (string, bool) {
 			p = &pool{}
 			pools[m.Region] = p
 		}
-		p.free += max(0, m.Slots-m.InFlight)
+		p.free += m.free()
 		p.slots += m.Slots
 		p.load += m.InFlight
 	}
@@ -288,7 +297,7 @@ func (f *Fleet) named(n Need, region string) string {
 			// This one does not pull there.
 		case n.able(m) && n.holds(m):
 			able++
-			free += max(0, m.Slots-m.InFlight)
+			free += m.free()
 		default:
 			everyone = false
 		}
@@ -305,7 +314,7 @@ func (f *Fleet) named(n Need, region string) string {
 		if m.Region != region || !n.met(m) {
 			continue
 		}
-		weight := max(0, m.Slots-m.InFlight)
+		weight := m.free()
 		if full {
 			weight = 1 // one is as good as another
 		}
@@ -339,7 +348,7 @@ func (f *Fleet) Other(n Need, except func(worker string) bool) (worker, region s
 		if !n.met(m) || except(id) || f.now().Sub(m.seen) > bus.HeartbeatLife {
 			continue
 		}
-		if free := m.Slots - m.InFlight; !ok || free > best || free == best && id < worker {
+		if free := m.free(); !ok || free > best || free == best && id < worker {
 			worker, region, best, ok = id, m.Region, free, true
 		}
 	}
@@ -356,9 +365,9 @@ func (f *Fleet) Tokenizer(n Need, home string) (worker string, ok bool) {
 		if !n.met(m) || !slices.Contains(m.Features, llm.FeatureTokenize) || f.now().Sub(m.seen) > bus.HeartbeatLife {
 			continue
 		}
-		free := m.Slots - m.InFlight
+		free := m.free()
 		if best == nil || m.Region == home && best.Region != home ||
-			(m.Region == home) == (best.Region == home) && (free > best.Slots-best.InFlight || free == best.Slots-best.InFlight && id < worker) {
+			(m.Region == home) == (best.Region == home) && (free > best.free() || free == best.free() && id < worker) {
 			worker, best = id, m
 		}
 	}
@@ -372,7 +381,7 @@ func (f *Fleet) Free(n Need) int {
 	free := 0
 	for _, m := range f.models[n.Model] {
 		if n.met(m) {
-			free += max(0, m.Slots-m.InFlight)
+			free += m.free()
 		}
 	}
 	return free

@@ -68,9 +68,14 @@ type Desk struct {
 	// putOff counts the holds that are put off now.
 	putOff atomic.Int64
 
+	// suspects are workers to be probed though they have no job: one was offered to
+	// them by name, and they did not come.
+	suspects chan string
+
 	mu      sync.RWMutex
 	jobs    map[string]*Job
 	workers map[string]*watched
+	suspect map[string]bool // who is or will be probed as a suspect
 }
 
 // watched is what the desk knows of a worker that has jobs of it.
@@ -86,6 +91,7 @@ func New(name string, b Bus, cfg Config, f Fleet, log *slog.Logger) *Desk {
 	return &Desk{
 		name: name, bus: b, cfg: cfg, fleet: f, log: log,
 		jobs: map[string]*Job{}, workers: map[string]*watched{},
+		suspects: make(chan string, suspectsMax), suspect: map[string]bool{},
 	}
 }
 
@@ -118,11 +124,23 @@ func (d *Desk) Grant(c bus.Claim) (bus.Grant, []byte) {
 	return j.grant(c.Worker)
 }
 
-// Declined hears that a worker did not take a job. It implements bus.Owner.
-func (d *Desk) Declined(worker, job string, attempt int) {
-	d.fleet.Full(worker)
-	if j := d.job(job); j != nil {
-		j.declined(worker, attempt)
+// Declined hears that a worker did not take a job, or that it has vanished. It
+// implements bus.Owner.
+func (d *Desk) Declined(worker, job string, attempt int, vanished bool) {
+	j := d.job(job)
+	if j == nil || !j.sentTo(worker, attempt) {
+		return
+	}
+	dead := vanished && !d.bus.Fresh()
+	if dead {
+		d.log.Warn("worker died", "worker", worker)
+		d.fleet.End(worker)
+	} else {
+		d.fleet.Full(worker)
+	}
+	j.declined(worker, attempt)
+	if dead {
+		d.lost(worker)
 	}
 }
 
@@ -160,7 +178,7 @@ func (d *Desk) Alive(worker string, running []bus.Running) (gone []bus.Running) 
 func (d *Desk) forgotten(worker string, running []bus.Running) {
 	runs := make(map[string]int, len(running))
 	for _, r := range running {
-		runs[r.Job] = r.Attempt
+		runs[r.Job] = max(runs[r.Job], r.Attempt) // an earlier one may be ending
 	}
 	for _, j := range d.open() {
 		j.forgotten(worker, runs, d.cfg.Forgotten)
@@ -222,6 +240,14 @@ func (d *Desk) Watch(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
+		case id := <-d.suspects:
+			probes.Go(func() {
+				d.probe(ctx, id, &watched{})
+				d.mu.Lock()
+				delete(d.suspect, id)
+				d.mu.Unlock()
+			})
+			continue
 		case <-ctx.Done():
 			return nil
 		}
@@ -235,6 +261,24 @@ func (d *Desk) Watch(ctx context.Context) error {
 		d.mu.RUnlock()
 	}
 }
+
+// doubt has a worker probed that did not come for a job.
+func (d *Desk) doubt(worker string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.suspect[worker] {
+		return
+	}
+	select {
+	case d.suspects <- worker:
+		d.suspect[worker] = true
+	default:
+		// Many are being probed: this one will be doubted again.
+	}
+}
+
+// suspectsMax bounds the suspects that wait for their probe.
+const suspectsMax = 64
 
 func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 	defer w.probing.Store(false)

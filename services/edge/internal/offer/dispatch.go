@@ -19,6 +19,7 @@ func (j *Job) dispatch() bool {
 	}
 	t := j.ticket(worker, j.order.Ticket.Region)
 	j.engage(worker)
+	j.sent = true
 	if err := j.d.bus.Dispatch(bus.Dispatch{Ticket: t, Attempt: j.attempt}, j.order.Body); err != nil {
 		j.d.log.Warn("job not dispatched", "job", t.Job, "worker", worker, "error", err)
 		j.letGo()
@@ -33,16 +34,35 @@ func (j *Job) dispatch() bool {
 func (j *Job) declined(worker string, attempt int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.closed || j.worker != worker || j.attempt != attempt || j.seq > 0 || j.end != nil {
+	if !j.sentNow(worker, attempt) {
 		return
 	}
 	j.letGo()
 	j.attempt--
 	j.waits = time.Now()
-	if err := j.offer(j.order.Ticket.Worker, j.order.Ticket.Region); err != nil {
+	named, region := j.order.Ticket.Worker, j.order.Ticket.Region
+	if named == worker {
+		other, at, ok := j.order.Other(func(w string) bool { return w == worker })
+		if ok {
+			named, region = other, at
+		}
+	}
+	if err := j.offer(named, region); err != nil {
 		f := fault.Of(err)
 		j.fail(f.Code, f.Message)
 		return
 	}
 	j.poke() // the wait for a worker has begun
+}
+
+// sentTo tells whether an attempt was dispatched to a worker and has not begun.
+func (j *Job) sentTo(worker string, attempt int) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.sentNow(worker, attempt)
+}
+
+// sentNow is sentTo for who holds the lock.
+func (j *Job) sentNow(worker string, attempt int) bool {
+	return !j.closed && j.sent && j.worker == worker && j.attempt == attempt && j.seq == 0 && j.end == nil
 }

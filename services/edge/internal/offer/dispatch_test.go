@@ -101,7 +101,10 @@ func TestADispatchThatIsDeclinedGoesToTheQueue(t *testing.T) {
 			text, _ := w.all(j)
 			require.Equal(t, "late", text)
 			require.Equal(t, offer.Result{Worker: "w2", Attempt: 1, End: j.Result().End}, j.Result())
-			require.Equal(t, []string{"w1"}, w.full)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			require.Equal(t, name == "full", len(w.full) == 1)
+			require.Equal(t, name == "not there", w.dead["w1"])
 		})
 	}
 }
@@ -124,19 +127,23 @@ func TestOnlyTheWorkerThatHasAJobDeclinesIt(t *testing.T) {
 	w.idle = "w1"
 	j := w.place(true)
 	a := h.next()
-	w.desk.Declined("w2", "j1", 1)
-	w.desk.Declined("w1", "j1", 2)
-	w.desk.Declined("w1", "j9", 1)
+	w.desk.Declined("w2", "j1", 1, false)
+	w.desk.Declined("w1", "j1", 2, true)
+	w.desk.Declined("w1", "j9", 1, true)
 	a.text("mine")
 	require.Eventually(t, func() bool {
 		events, err := j.Next(t.Context(), time.Millisecond)
 		return err == nil && events[0].Text == "mine"
 	}, patience, time.Millisecond)
-	w.desk.Declined("w1", "j1", 1) // too late: it has begun
+	w.desk.Declined("w1", "j1", 1, false) // too late: it has begun
 	a.finish(done(), pricing.Finished)
 	_, last := w.all(j)
 	require.Equal(t, llm.Done, last.Kind)
 	require.Empty(t, h.tickets)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Empty(t, w.full)
+	require.Empty(t, w.dead)
 }
 
 func TestADispatchedJobMovesWhenItsWorkerDies(t *testing.T) {

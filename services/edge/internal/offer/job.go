@@ -49,7 +49,10 @@ type Job struct {
 	mu      sync.Mutex
 	offers  int
 	offered *bus.Offered
-	asked   time.Time // when the newest offer was made
+	earlier []*bus.Offered // offers before that one
+	named   []string       // whom a ticket was offered by name and who did not come yet
+	asked   time.Time      // when the newest offer was made
+	sent    bool           // the attempt was dispatched
 	attempt int
 	worker  string    // who has the attempt, empty when nobody
 	since   time.Time // when it was granted
@@ -89,7 +92,7 @@ func (d *Desk) Place(o Order) (*Job, error) {
 // engage gives the next attempt to a worker. The lock is held.
 func (j *Job) engage(worker string) {
 	j.attempt++
-	j.worker, j.seq, j.since = worker, 0, time.Now()
+	j.worker, j.seq, j.since, j.sent, j.named = worker, 0, time.Now(), false, nil
 	j.d.engage(worker)
 }
 
@@ -99,6 +102,12 @@ func (j *Job) offer(worker, region string) error {
 	offered, err := j.d.bus.Offer(t, func(err error) { j.refused(t.Offer, err) })
 	if err != nil {
 		return err
+	}
+	if j.offered != nil {
+		j.earlier = append(j.earlier, j.offered)
+	}
+	if worker != "" {
+		j.named = append(j.named, worker)
 	}
 	j.offered, j.asked = offered, time.Now()
 	return nil
@@ -427,7 +436,17 @@ func (j *Job) tick() {
 	case now.Sub(j.asked) >= j.d.cfg.Again && j.order.Free() > 0:
 		// Slots are free and nobody came: the ticket may lie with a worker that
 		// hangs, so the next offer names another one.
-		if other, region, ok := j.order.Other(func(w string) bool { return slices.Contains(j.tried, w) }); ok {
+		if n := len(j.named); n > 0 {
+			j.d.doubt(j.named[n-1])
+		}
+		other, region, ok := j.order.Other(func(w string) bool {
+			return slices.Contains(j.tried, w) || slices.Contains(j.named, w)
+		})
+		if !ok {
+			j.named = nil // all were asked: begin anew
+			other, region, ok = j.order.Other(func(w string) bool { return slices.Contains(j.tried, w) })
+		}
+		if ok {
 			if err := j.offer(other, region); err != nil {
 				j.d.log.Warn("job not offered again", "job", j.order.Ticket.Job, "error", err)
 			}
@@ -493,8 +512,8 @@ func (j *Job) Abandon(ctx context.Context) Result {
 	}
 }
 
-// Close takes the job off the desk. A ticket that nobody has claimed is
-// withdrawn, bounded by ctx.
+// Close takes the job off the desk. Tickets that nobody has claimed are withdrawn,
+// bounded by ctx.
 func (j *Job) Close(ctx context.Context) {
 	j.mu.Lock()
 	if j.closed {
@@ -502,8 +521,12 @@ func (j *Job) Close(ctx context.Context) {
 		return
 	}
 	j.closed = true
-	waiting := j.worker == "" && j.end == nil
-	offered := j.offered
+	// Who claimed a ticket ends it. Of several it is not known which one that was, and
+	// there may be nobody to pull the others.
+	left := j.earlier
+	if j.offered != nil && (len(left) > 0 || j.worker == "" && j.end == nil) {
+		left = append(left, j.offered)
+	}
 	if j.end == nil {
 		j.stop()
 	}
@@ -511,8 +534,8 @@ func (j *Job) Close(ctx context.Context) {
 	j.d.mu.Lock()
 	delete(j.d.jobs, j.order.Ticket.Job)
 	j.d.mu.Unlock()
-	if waiting && offered != nil {
-		if err := offered.Withdraw(ctx); err != nil {
+	for _, o := range left {
+		if err := o.Withdraw(ctx); err != nil {
 			j.d.log.Debug("ticket not withdrawn", "job", j.order.Ticket.Job, "error", err)
 		}
 	}

@@ -2,6 +2,7 @@ package offer_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -15,13 +16,14 @@ import (
 	"github.com/engy-ai/engy/services/edge/internal/offer"
 )
 
-// placeFor offers a job that only some workers can do, to the first of them by
-// name.
+// placeFor offers a job that only some workers can do, to one of them by name.
 func (w *world) placeFor(named string, able ...string) *offer.Job {
 	w.t.Helper()
+	w.jobs++
 	j, err := w.desk.Place(offer.Order{
-		Ticket: bus.Ticket{Job: "j1", Region: "eu", Model: "glm-5.2", Class: bus.Open, Worker: named, Deadline: time.Now().Add(time.Minute)},
-		Body:   []byte("the work"),
+		Ticket:   bus.Ticket{Job: fmt.Sprintf("j%d", w.jobs), Region: "eu", Model: "glm-5.2", Class: bus.Open, Worker: named, Deadline: time.Now().Add(time.Minute)},
+		Body:     []byte("the work"),
+		Dispatch: func() (string, bool) { return w.idle, w.idle != "" },
 		Other: func(except func(string) bool) (string, string, bool) {
 			for _, id := range able {
 				if !except(id) {
@@ -93,6 +95,42 @@ func TestANamedWorkerThatIsGoneIsNotWaitedFor(t *testing.T) {
 	a.text("done")
 	a.finish(done(), pricing.Finished)
 	require.Equal(t, "done", (<-answer)[0].Text)
+}
+
+// Nobody tells an edge that a worker has died which has none of its jobs.
+func TestNamedWorkersThatAreGoneAreFoundOutAndLeaveNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *offer.Config) { c.ClaimWait = patience })
+	can := w.worker("w1", false)
+	// The dead ones are always the first choice.
+	j := w.placeFor("w9", "w9", "w8", "w1")
+	answer := w.whole(j)
+	a := can.claim()
+	a.finish(done(), pricing.Finished)
+	<-answer
+	j.Close(t.Context())
+	require.Eventually(t, func() bool { return w.Ended("w9") && w.Ended("w8") }, patience, time.Millisecond)
+	// Their tickets are gone: who comes under such a name gets the next one.
+	for _, id := range []string{"w9", "w8"} {
+		w.placeFor(id, id)
+		late := w.worker(id, false)
+		require.Equal(t, fmt.Sprintf("j%d", w.jobs), late.ticket().Job)
+	}
+}
+
+// The one that a ticket names may be the one that has just declined the job.
+func TestWhoeverDeclinedIsNotAskedByName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *offer.Config) { c.Again = time.Hour })
+	can := w.worker("w2", false)
+	w.idle = "w1"
+	w.placeFor("w1", "w1", "w2")
+	require.Equal(t, "w2", can.ticket().Worker)
+	require.True(t, w.Ended("w1"))
+
+	// There may be no other.
+	w.placeFor("w1", "w1")
+	require.Equal(t, "w1", w.worker("w1", false).ticket().Worker)
 }
 
 // whole waits for an answer that is not streamed: offers are made meanwhile.

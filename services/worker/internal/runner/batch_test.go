@@ -23,7 +23,7 @@ type owner struct {
 
 func (o *owner) Grant(bus.Claim) (bus.Grant, []byte) { return bus.Grant{}, nil }
 func (o *owner) Body(bus.Claim) []byte               { return nil }
-func (o *owner) Declined(string, string, int)        {}
+func (o *owner) Declined(string, string, int, bool)  {}
 func (o *owner) Alive(string, []bus.Running) []bus.Running {
 	return nil
 }

@@ -29,18 +29,13 @@ type run struct {
 	stop context.CancelCauseFunc
 }
 
+// id names the attempt. An earlier one of the same job may not be over yet.
+func (j *run) id() bus.Running { return bus.Running{Job: j.ticket.Job, Attempt: j.attempt} }
+
 // serve claims the job, runs it and ends the ticket.
 func (j *run) serve() {
 	if time.Now().After(j.ticket.Deadline) {
 		j.end(j.d.Drop)
-		return
-	}
-	j.r.mu.Lock()
-	_, twice := j.r.running[j.ticket.Job]
-	j.r.mu.Unlock()
-	if twice {
-		// The same job was delivered again while it runs here.
-		j.end(j.d.Ack)
 		return
 	}
 	work, verdict, err := j.claim()
@@ -103,7 +98,7 @@ func (j *run) work(w bus.Work) {
 	defer cut()
 	j.finish(ctx, stream, events, end)
 	j.r.mu.Lock()
-	delete(j.r.running, j.ticket.Job)
+	delete(j.r.running, j.id())
 	j.r.mu.Unlock()
 }
 
@@ -113,7 +108,7 @@ func (j *run) watched(ctx context.Context) (context.Context, context.CancelCause
 	j.r.mu.Lock()
 	defer j.r.mu.Unlock()
 	j.stop = stop
-	j.r.running[j.ticket.Job] = j
+	j.r.running[j.id()] = j
 	return ctx, stop
 }
 

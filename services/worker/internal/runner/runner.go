@@ -65,7 +65,7 @@ type Runner struct {
 	work context.Context
 
 	mu      sync.Mutex
-	running map[string]*run
+	running map[bus.Running]*run
 	used    int
 	sent    int             // how many of used were dispatched
 	owed    time.Time       // until when a ticket that was given back has the next slot
@@ -88,7 +88,7 @@ var (
 func New(cfg Config, b *bus.Bus, e engine.Engine, log *slog.Logger) *Runner {
 	r := &Runner{
 		cfg: cfg, bus: b, engine: e, log: log, tracer: otel.Tracer("worker"),
-		bytes: semaphore.NewWeighted(claimBytesMax), running: map[string]*run{}, silent: map[string]int{},
+		bytes: semaphore.NewWeighted(claimBytesMax), running: map[bus.Running]*run{}, silent: map[string]int{},
 	}
 	for range r.queues() {
 		r.wakes = append(r.wakes, make(chan struct{}, 1))
@@ -212,8 +212,10 @@ func (r *Runner) take(d *bus.Delivery) {
 func (r *Runner) dispatched(t bus.Ticket, w bus.Work) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, twice := r.running[t.Job]
-	if r.stopped || r.used >= r.cfg.Slots || twice || time.Now().Before(r.owed) {
+	if r.running[bus.Running{Job: t.Job, Attempt: w.Attempt}] != nil {
+		return true // it came twice
+	}
+	if r.stopped || r.used >= r.cfg.Slots || time.Now().Before(r.owed) {
 		return false
 	}
 	r.used++
@@ -290,7 +292,7 @@ func (r *Runner) count(ctx context.Context, prompt []byte) (tokens int64, err er
 func (r *Runner) cancel(w bus.Running) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if j := r.running[w.Job]; j != nil && j.attempt == w.Attempt {
+	if j := r.running[w]; j != nil {
 		j.stop(errUnwanted)
 	}
 }
@@ -300,8 +302,8 @@ func (r *Runner) cancel(w bus.Running) {
 func (r *Runner) alive(ctx context.Context) {
 	owners := map[string][]bus.Running{}
 	r.mu.Lock()
-	for job, j := range r.running {
-		owners[j.ticket.Owner] = append(owners[j.ticket.Owner], bus.Running{Job: job, Attempt: j.attempt})
+	for a, j := range r.running {
+		owners[j.ticket.Owner] = append(owners[j.ticket.Owner], a)
 	}
 	r.mu.Unlock()
 	var asks sync.WaitGroup
@@ -345,9 +347,9 @@ func (r *Runner) runs(owner string) []bus.Running {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []bus.Running
-	for job, j := range r.running {
+	for a, j := range r.running {
 		if j.ticket.Owner == owner {
-			list = append(list, bus.Running{Job: job, Attempt: j.attempt})
+			list = append(list, a)
 		}
 	}
 	return list
@@ -356,7 +358,7 @@ func (r *Runner) runs(owner string) []bus.Running {
 func (r *Runner) orphan(w bus.Running) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if j := r.running[w.Job]; j != nil && j.attempt == w.Attempt {
+	if j := r.running[w]; j != nil {
 		j.stop(errOrphaned)
 	}
 }
