@@ -348,3 +348,22 @@ func TestAJobIsSentToTheIdlestWorker(t *testing.T) {
 	n.Model = "other"
 	require.Empty(t, idlest(n, "eu"))
 }
+
+func TestWhoIsFullIsNobodysFirstChoice(t *testing.T) {
+	t.Parallel()
+	f := fleet.New(time.Now, idle)
+	f.Beat(beat("w1", "eu", 4, 0))
+	f.Beat(beat("w2", "us", 9, 0))
+	f.Full("w2")
+	require.Equal(t, 4, f.Free(need()))
+	w, _, _ := f.Other(need(), func(string) bool { return false })
+	require.Equal(t, "w1", w)
+	region, _, _ := f.Place(need(), "us")
+	require.Equal(t, "eu", region)
+	// It is better than none.
+	w, _, ok := f.Other(need(), func(w string) bool { return w == "w1" })
+	require.True(t, ok)
+	require.Equal(t, "w2", w)
+	f.Beat(beat("w2", "us", 9, 0))
+	require.Equal(t, 13, f.Free(need()))
+}
