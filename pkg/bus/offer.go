@@ -74,3 +74,27 @@ func (o *Offered) Withdraw(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Forsake throws away the tickets that name a worker which is dead: nobody else
+// pulls them, and they would count as demand. It does not wait.
+func (b *Bus) Forsake(region, worker string) {
+	b.retries.Go(func() {
+		ctx, cancel := context.WithTimeout(b.life, publishTimeout)
+		defer cancel()
+		if err := b.forsake(ctx, region, worker); err != nil {
+			b.log.Warn("tickets of a dead worker not thrown away", "worker", worker, "error", err)
+		}
+	})
+}
+
+func (b *Bus) forsake(ctx context.Context, region, worker string) error {
+	named, err := namedSubject(region, worker)
+	if err != nil {
+		return err
+	}
+	s, err := b.js.Stream(ctx, jobsStream(region))
+	if err != nil {
+		return translate(err)
+	}
+	return translate(s.Purge(ctx, jetstream.WithPurgeSubject(named)))
+}

@@ -111,11 +111,7 @@ func (p *puller) consumer(ctx context.Context) error {
 	}
 	filter, err := jobsSubject(Ticket{Region: q.Region, Model: q.Model, Class: q.Class, Worker: q.Worker})
 	if q.Worker != "" {
-		var region, worker string
-		if region, err = Token(q.Region); err == nil {
-			worker, err = Token(q.Worker)
-		}
-		filter = jobsPrefix + "." + region + ".*.*." + worker
+		filter, err = namedSubject(q.Region, q.Worker)
 		cfg.InactiveThreshold = time.Minute
 	}
 	if err != nil {

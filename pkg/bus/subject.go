@@ -139,6 +139,19 @@ func jobsSubject(t Ticket) (string, error) {
 	return subject(jobsPrefix, t.Region, t.Model, string(t.Class), w)
 }
 
+// namedSubject matches every ticket that names a worker.
+func namedSubject(region, worker string) (string, error) {
+	r, err := Token(region)
+	if err != nil {
+		return "", err
+	}
+	w, err := Token(worker)
+	if err != nil {
+		return "", err
+	}
+	return jobsPrefix + "." + r + ".*.*." + w, nil
+}
+
 // fleetNames reads back what fleetKey wrote.
 func fleetNames(key string) (worker, model string, err error) {
 	parts := strings.Split(key, ".")

@@ -124,18 +124,23 @@ func (f *Fleet) remove(worker, model string) {
 	}
 }
 
-// End takes a worker out for good: its process is dead.
-func (f *Fleet) End(worker string) {
+// End takes a worker out for good: its process is dead. It tells where that was, if
+// it is known.
+func (f *Fleet) End(worker string) (region string, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e := ending{at: f.now()}
 	for model, members := range f.models {
-		if m := members[worker]; m != nil && m.Time.After(e.last) {
-			e.last = m.Time
+		if m := members[worker]; m != nil {
+			region, known = m.Region, true
+			if m.Time.After(e.last) {
+				e.last = m.Time
+			}
 		}
 		f.remove(worker, model)
 	}
 	f.ended[worker] = e
+	return region, known
 }
 
 // Ended tells whether a worker is known to be dead.

@@ -23,6 +23,7 @@ import (
 type Bus interface {
 	Offer(t bus.Ticket, refused func(error)) (*bus.Offered, error)
 	Dispatch(d bus.Dispatch, body []byte) error
+	Forsake(region, worker string)
 	Cancel(worker string, r bus.Running) error
 	Fresh() bool
 	Probe(ctx context.Context, owner, worker string) ([]bus.Running, error)
@@ -50,8 +51,9 @@ type Config struct {
 
 // Fleet is what the desk tells and asks of the picture of the workers.
 type Fleet interface {
-	// End notes that a worker's process is dead, Ended tells whether it is.
-	End(worker string)
+	// End notes that a worker's process is dead, and tells where it was, if that was
+	// known; Ended tells whether it is.
+	End(worker string) (region string, known bool)
 	Ended(worker string) bool
 	// Full notes that a worker takes nothing now.
 	Full(worker string)
@@ -133,8 +135,7 @@ func (d *Desk) Declined(worker, job string, attempt int, vanished bool) {
 	}
 	dead := vanished && !d.bus.Fresh()
 	if dead {
-		d.log.Warn("worker died", "worker", worker)
-		d.fleet.End(worker)
+		d.died(worker)
 	} else {
 		d.fleet.Full(worker)
 	}
@@ -262,6 +263,14 @@ func (d *Desk) Watch(ctx context.Context) error {
 	}
 }
 
+// died notes the end of a worker's process.
+func (d *Desk) died(worker string) {
+	d.log.Warn("worker died", "worker", worker)
+	if region, known := d.fleet.End(worker); known {
+		d.bus.Forsake(region, worker)
+	}
+}
+
 // doubt has a worker probed that did not come for a job.
 func (d *Desk) doubt(worker string) {
 	d.mu.Lock()
@@ -296,8 +305,7 @@ func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 	case ctx.Err() != nil, time.Unix(0, w.seen.Load()).After(asked):
 		return
 	case bus.Vanished(err):
-		d.log.Warn("worker died", "worker", worker)
-		d.fleet.End(worker)
+		d.died(worker)
 	default:
 		d.log.Warn("worker hangs", "worker", worker, "error", err)
 		d.fleet.Full(worker)

@@ -118,6 +118,28 @@ func TestNamedWorkersThatAreGoneAreFoundOutAndLeaveNothing(t *testing.T) {
 	}
 }
 
+// A worker that dies after its answer and before the ticket's end leaves one.
+func TestTheTicketsOfADeadWorkerAreThrownAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	require.NoError(t, w.put("w1"))
+	j := w.place(false)
+	w.desk.Grant(bus.Claim{Job: "j1", Worker: "w1"})
+	require.Eventually(t, func() bool { return w.Ended("w1") }, patience, time.Millisecond, "nobody answers the probe")
+	j.Close(t.Context())
+	w.placeFor("w1", "w1")
+	require.Equal(t, "j2", w.worker("w1", false).ticket().Job)
+}
+
+// put leaves a ticket that nobody owns.
+func (w *world) put(worker string) error {
+	_, err := w.bus.Offer(bus.Ticket{
+		Job: "j9", Owner: "edge-9", Offer: 1, Region: "eu", Model: "glm-5.2", Class: bus.Open, Worker: worker,
+		Deadline: time.Now().Add(time.Minute),
+	}, func(err error) { w.t.Error(err) })
+	return err
+}
+
 // The one that a ticket names may be the one that has just declined the job.
 func TestWhoeverDeclinedIsNotAskedByName(t *testing.T) {
 	t.Parallel()
@@ -129,8 +151,10 @@ func TestWhoeverDeclinedIsNotAskedByName(t *testing.T) {
 	require.True(t, w.Ended("w1"))
 
 	// There may be no other.
-	w.placeFor("w1", "w1")
-	require.Equal(t, "w1", w.worker("w1", false).ticket().Worker)
+	full := w.worker("w3", false).open(0)
+	w.idle = "w3"
+	w.placeFor("w3", "w3")
+	require.Equal(t, "w3", full.ticket().Worker)
 }
 
 // whole waits for an answer that is not streamed: offers are made meanwhile.

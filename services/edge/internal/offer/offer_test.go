@@ -57,10 +57,11 @@ func newWorld(t *testing.T, change func(*offer.Config)) *world {
 }
 
 // End, Ended and Full are the desk's picture of the fleet.
-func (w *world) End(worker string) {
+func (w *world) End(worker string) (region string, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dead[worker] = true
+	return "eu", true
 }
 
 func (w *world) Ended(worker string) bool {
