@@ -193,7 +193,7 @@ func (b *Bus) ServeHolds(ctx context.Context, take func(HoldAsk)) error {
 // Bounds of holds. HoldGroupMax is how many share a message.
 const (
 	HoldGroupMax = 200
-	HoldWait     = time.Second
+	HoldWait     = 2 * time.Second
 	// holdsFlying is how many messages may be unanswered: one that billing works
 	// on, and one that waits there, so that billing never waits for the next.
 	holdsFlying = 2

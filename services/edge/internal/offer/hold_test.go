@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/pricing"
 	"github.com/engy-ai/engy/services/edge/internal/offer"
 )
@@ -71,4 +72,16 @@ func TestTheHoldIsPutOffForAMoment(t *testing.T) {
 	require.Eventually(t, func() bool { return asked.Load() == 1 }, patience, time.Millisecond)
 	w.worker("w1", true).claim().text("one")
 	require.EqualValues(t, 1, asked.Load(), "it is asked for once")
+}
+
+func TestTheHoldOfALargeBodyIsNotPutOff(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]int64{bus.ChunkBytes: 0, bus.ChunkBytes + 1: 1} {
+		w := newWorld(t, func(c *offer.Config) { c.HoldAfter = time.Hour })
+		var asked atomic.Int64
+		w.hold = func() { asked.Add(1) }
+		w.body = make([]byte, size)
+		w.place(false)
+		require.Equal(t, want, asked.Load())
+	}
 }
