@@ -3,10 +3,12 @@ package bus_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/engy-ai/engy/pkg/bus"
@@ -107,4 +109,32 @@ func TestDispatchesThatAreNoneAreSurvived(t *testing.T) {
 	require.Equal(t, "w1 j1 1 true", <-o.declined)
 	require.Empty(t, o.declined)
 	require.Empty(t, got)
+}
+
+func TestTheTicketsOfADeadWorkerAreThrownAway(t *testing.T) {
+	t.Parallel()
+	s := bustest.Server(t)
+	b := bustest.Connect(t, s, bus.Config{})
+	nc, err := nats.Connect(s.URL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	for i, worker := range []string{"w.1", "w.2", "", "w.1"} {
+		k := ticket(fmt.Sprint("j", i))
+		k.Worker = worker
+		_, err := b.Offer(k, unexpected(t))
+		require.NoError(t, err)
+	}
+	left := func() uint64 {
+		stream, err := js.Stream(t.Context(), "JOBS_eu")
+		require.NoError(t, err)
+		return stream.CachedInfo().State.Msgs
+	}
+	require.Eventually(t, func() bool { return left() == 4 }, 10*time.Second, time.Millisecond)
+	b.Forsake("eu", "w.1")
+	require.Eventually(t, func() bool { return left() == 2 }, 10*time.Second, time.Millisecond)
+	b.Forsake("eu", "w.9")
+	b.Forsake("eu", "w.2")
+	require.Eventually(t, func() bool { return left() == 1 }, 10*time.Second, time.Millisecond)
 }

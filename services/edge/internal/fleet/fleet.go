@@ -129,7 +129,7 @@ func (f *Fleet) remove(worker, model string) {
 func (f *Fleet) End(worker string) (region string, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e := ending{at: f.now()}
+	e := ending{at: f.now(), last: f.ended[worker].last}
 	for model, members := range f.models {
 		if m := members[worker]; m != nil {
 			region, known = m.Region, true

@@ -70,8 +70,8 @@ type Desk struct {
 	// putOff counts the holds that are put off now.
 	putOff atomic.Int64
 
-	// suspects are workers to be probed though they have no job: one was offered to
-	// them by name, and they did not come.
+	// suspects are workers to be probed whether they have a job or not: they did not
+	// come for one, or were not found.
 	suspects chan string
 
 	mu      sync.RWMutex
@@ -133,16 +133,11 @@ func (d *Desk) Declined(worker, job string, attempt int, vanished bool) {
 	if j == nil || !j.sentTo(worker, attempt) {
 		return
 	}
-	dead := vanished && !d.bus.Fresh()
-	if dead {
-		d.died(worker)
-	} else {
-		d.fleet.Full(worker)
+	d.fleet.Full(worker)
+	if vanished {
+		d.doubt(worker) // it may be one of an older version, that is only pulling
 	}
 	j.declined(worker, attempt)
-	if dead {
-		d.lost(worker)
-	}
 }
 
 // Body gives a granted attempt's body. It implements bus.Owner.
@@ -271,7 +266,7 @@ func (d *Desk) died(worker string) {
 	}
 }
 
-// doubt has a worker probed that did not come for a job.
+// doubt has a worker probed.
 func (d *Desk) doubt(worker string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

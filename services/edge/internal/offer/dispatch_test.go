@@ -101,10 +101,13 @@ func TestADispatchThatIsDeclinedGoesToTheQueue(t *testing.T) {
 			text, _ := w.all(j)
 			require.Equal(t, "late", text)
 			require.Equal(t, offer.Result{Worker: "w2", Attempt: 1, End: j.Result().End}, j.Result())
+			if name == "not there" {
+				require.Eventually(t, func() bool { return w.Ended("w1") }, patience, time.Millisecond)
+			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			require.Equal(t, name == "full", len(w.full) == 1)
 			require.Equal(t, name == "not there", w.dead["w1"])
+			require.Equal(t, []string{"w1"}, w.full)
 		})
 	}
 }

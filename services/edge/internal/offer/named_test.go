@@ -118,26 +118,12 @@ func TestNamedWorkersThatAreGoneAreFoundOutAndLeaveNothing(t *testing.T) {
 	}
 }
 
-// A worker that dies after its answer and before the ticket's end leaves one.
 func TestTheTicketsOfADeadWorkerAreThrownAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	require.NoError(t, w.put("w1"))
-	j := w.place(false)
-	w.desk.Grant(bus.Claim{Job: "j1", Worker: "w1"})
-	require.Eventually(t, func() bool { return w.Ended("w1") }, patience, time.Millisecond, "nobody answers the probe")
-	j.Close(t.Context())
-	w.placeFor("w1", "w1")
-	require.Equal(t, "j2", w.worker("w1", false).ticket().Job)
-}
-
-// put leaves a ticket that nobody owns.
-func (w *world) put(worker string) error {
-	_, err := w.bus.Offer(bus.Ticket{
-		Job: "j9", Owner: "edge-9", Offer: 1, Region: "eu", Model: "glm-5.2", Class: bus.Open, Worker: worker,
-		Deadline: time.Now().Add(time.Minute),
-	}, func(err error) { w.t.Error(err) })
-	return err
+	w.place(false)
+	w.desk.Grant(bus.Claim{Job: "j1", Worker: "w1"}) // and nobody answers the probe
+	require.Equal(t, "eu w1", <-w.forsaken)
 }
 
 // The one that a ticket names may be the one that has just declined the job.
@@ -148,13 +134,29 @@ func TestWhoeverDeclinedIsNotAskedByName(t *testing.T) {
 	w.idle = "w1"
 	w.placeFor("w1", "w1", "w2")
 	require.Equal(t, "w2", can.ticket().Worker)
-	require.True(t, w.Ended("w1"))
+	require.Eventually(t, func() bool { return w.Ended("w1") }, patience, time.Millisecond)
 
 	// There may be no other.
 	full := w.worker("w3", false).open(0)
 	w.idle = "w3"
 	w.placeFor("w3", "w3")
 	require.Equal(t, "w3", full.ticket().Worker)
+}
+
+// A worker of an older version pulls and is not found by dispatches.
+func TestAWorkerThatOnlyPullsIsNotTakenForDead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	h := w.worker("w1", true)
+	w.idle = "w1"
+	j := w.place(false)
+	a := h.claim()
+	require.Eventually(t, func() bool { return !w.desk.Doubts("w1") }, patience, time.Millisecond)
+	a.finish(done(), pricing.Finished)
+	_, last := w.all(j)
+	require.Equal(t, llm.Done, last.Kind)
+	require.False(t, w.Ended("w1"))
+	require.Equal(t, 1, j.Result().Attempt)
 }
 
 // whole waits for an answer that is not streamed: offers are made meanwhile.

@@ -23,22 +23,23 @@ const patience = 10 * time.Second
 
 // world is a desk on a real bus.
 type world struct {
-	t     *testing.T
-	bus   *bus.Bus
-	desk  *offer.Desk
-	mu    sync.Mutex
-	dead  map[string]bool
-	other []string // live workers, in the order of preference
-	full  []string // what the desk found full
-	idle  string   // the worker that jobs are dispatched to, if any
-	body  []byte
-	hold  func()
-	jobs  int // that were placed
+	t        *testing.T
+	bus      *bus.Bus
+	desk     *offer.Desk
+	mu       sync.Mutex
+	dead     map[string]bool
+	other    []string    // live workers, in the order of preference
+	full     []string    // what the desk found full
+	idle     string      // the worker that jobs are dispatched to, if any
+	forsaken chan string // whose tickets were thrown away
+	body     []byte
+	hold     func()
+	jobs     int // that were placed
 }
 
 func newWorld(t *testing.T, change func(*offer.Config)) *world {
 	t.Helper()
-	w := &world{t: t, bus: bustest.New(t), dead: map[string]bool{}, body: []byte("the work")}
+	w := &world{t: t, bus: bustest.New(t), dead: map[string]bool{}, body: []byte("the work"), forsaken: make(chan string, 100)}
 	cfg := offer.Config{
 		ClaimWait: 2 * time.Second, Again: 300 * time.Millisecond, HoldAfter: 50 * time.Millisecond, Quiet: 100 * time.Millisecond, ProbeWait: time.Second,
 		Attempts: 3, Forgotten: 500 * time.Millisecond, QueueBytes: 1 << 20, AnswerBytes: 4 << 20,
@@ -46,7 +47,7 @@ func newWorld(t *testing.T, change func(*offer.Config)) *world {
 	if change != nil {
 		change(&cfg)
 	}
-	w.desk = offer.New("edge-1", w.bus, cfg, w, slog.New(slog.DiscardHandler))
+	w.desk = offer.New("edge-1", listening{w.bus, w}, cfg, w, slog.New(slog.DiscardHandler))
 	w.run(func(ctx context.Context) error { return w.desk.Watch(ctx) })
 	ready := make(chan struct{})
 	w.run(func(ctx context.Context) error {
@@ -54,6 +55,17 @@ func newWorld(t *testing.T, change func(*offer.Config)) *world {
 	})
 	<-ready
 	return w
+}
+
+// listening is the bus, and hears what is said of the dead.
+type listening struct {
+	*bus.Bus
+	w *world
+}
+
+func (l listening) Forsake(region, worker string) {
+	l.Bus.Forsake(region, worker)
+	l.w.forsaken <- region + " " + worker
 }
 
 // End, Ended and Full are the desk's picture of the fleet.
