@@ -37,15 +37,22 @@ func TestAKeyForOneAtATimeGetsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, shape{})
 	one := int64(1)
-	_, key := c.customer("single", "1", billing.KeyOptions{ConcurrentMax: &one})
+	account, key := c.customer("single", "1", billing.KeyOptions{ConcurrentMax: &one})
+	open := func(n int64) {
+		c.eventually(fmt.Sprintf("%d holds are open", n), func() bool {
+			b, err := c.admin.Balance(t.Context(), account.ID)
+			return err == nil && b.OpenHolds == n
+		})
+	}
 	for i := range 20 {
 		resp := c.chat(key, hello(fmt.Sprintf("turn %d [[sim tokens=3 think=0]]", i), i%2 == 0))
 		r := c.fold(resp)
 		require.Equal(t, 200, resp.StatusCode, "turn %d: %+v", i, r.Error)
 	}
+	open(0)
 	busy := make(chan reply, 1)
 	go func() { busy <- c.fold(c.chat(key, hello("[[sim tokens=3 ttft=2s]]", true))) }()
-	c.running(1)
+	open(1)
 	resp := c.chat(key, hello("[[sim tokens=3]]", false))
 	require.Equal(t, 429, resp.StatusCode, c.body(resp))
 	require.Nil(t, (<-busy).Error)
