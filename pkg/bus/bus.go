@@ -1,7 +1,8 @@
 // Package bus is the contract between the services, and the only place that
 // knows the message bus (NATS JetStream): subjects, streams, message types, and
-// the verbs of this product. A service offers a ticket, claims a job, emits
-// frames, asks for a hold, records usage; it never publishes bytes on a topic.
+// the verbs of this product. A service dispatches a job, offers a ticket, claims a
+// job, emits frames, asks for a hold, records usage; it never publishes bytes on a
+// topic.
 //
 // The invariant: prompts and answers travel over core NATS only and are in no
 // stream or bucket; tickets, usage, reports and heartbeats hold no content. To

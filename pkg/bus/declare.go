@@ -35,7 +35,7 @@ func KnownRegion(r string) bool {
 func jobsStream(region string) string { return "JOBS_" + region }
 
 // streams is the table of all streams. No subject here may match the subjects
-// of claims, bodies or frames: content must stay out of storage.
+// of dispatches, claims, bodies or frames: content must stay out of storage.
 func streams(cfg Config) []jetstream.StreamConfig {
 	table := []jetstream.StreamConfig{
 		{
@@ -150,8 +150,8 @@ func (b *Bus) bucket(ctx context.Context, name string) (jetstream.KeyValue, erro
 	return kv, nil
 }
 
-// StoredSubjects lists the subjects of everything that is stored. No claim, no
-// body and no frame may match one of them.
+// StoredSubjects lists the subjects of everything that is stored. No dispatch,
+// no claim, no body and no frame may match one of them.
 func StoredSubjects() []string {
 	var all []string
 	for _, s := range streams(Config{}) {

@@ -54,7 +54,7 @@ func (b *Bus) Dispatches(ctx context.Context, worker string, take func(Ticket, W
 	if err != nil {
 		return err
 	}
-	sub, err := b.nc.Subscribe(subj, func(m *nats.Msg) {
+	handle := func(m *nats.Msg) {
 		t, w, err := readDispatch(m.Data)
 		if err != nil {
 			b.log.Error("dispatch cannot be read", "error", err)
@@ -65,16 +65,10 @@ func (b *Bus) Dispatches(ctx context.Context, worker string, take func(Ticket, W
 		if err := m.Respond([]byte(declined)); err != nil {
 			b.log.Warn("answer not sent", "error", err)
 		}
-	})
-	if err != nil {
-		return fmt.Errorf("dispatches of %s: %w", worker, translate(err))
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := b.nc.FlushTimeout(askTimeout); err != nil {
-		return fmt.Errorf("dispatches of %s: %w", worker, translate(err))
+	if err := b.listen(ctx, map[string]nats.MsgHandler{subj: handle}, ready); err != nil {
+		return fmt.Errorf("dispatches of %s: %w", worker, err)
 	}
-	ready()
-	<-ctx.Done()
 	return nil
 }
 

@@ -34,6 +34,16 @@ func arrivals(t *testing.T, b *bus.Bus, worker string, take bool) chan arrival {
 	return got
 }
 
+// beside gives a bus and a plain connection to its server.
+func beside(t *testing.T) (*bus.Bus, *nats.Conn) {
+	t.Helper()
+	s := bustest.Server(t)
+	nc, err := nats.Connect(s.URL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return bustest.Connect(t, s, bus.Config{}), nc
+}
+
 func dispatch(job, worker string, attempt int, body []byte) bus.Dispatch {
 	t := ticket(job)
 	t.Worker, t.BodyBytes, t.Deadline = worker, int64(len(body)), t.Deadline.UTC().Truncate(0)
@@ -90,11 +100,7 @@ func TestADispatchThatNobodyTakesIsDeclined(t *testing.T) {
 // What anybody can send to a worker or an edge must not bring it down.
 func TestDispatchesThatAreNoneAreSurvived(t *testing.T) {
 	t.Parallel()
-	s := bustest.Server(t)
-	b := bustest.Connect(t, s, bus.Config{})
-	nc, err := nats.Connect(s.URL())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	b, nc := beside(t)
 	o := &owner{declined: make(chan string, 10)}
 	serve(t, b, "edge-1", o)
 	got := arrivals(t, b, "w1", true)
@@ -113,11 +119,7 @@ func TestDispatchesThatAreNoneAreSurvived(t *testing.T) {
 
 func TestTheTicketsOfADeadWorkerAreThrownAway(t *testing.T) {
 	t.Parallel()
-	s := bustest.Server(t)
-	b := bustest.Connect(t, s, bus.Config{})
-	nc, err := nats.Connect(s.URL())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	b, nc := beside(t)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	for i, worker := range []string{"w.1", "w.2", "", "w.1"} {

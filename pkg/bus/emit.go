@@ -313,15 +313,23 @@ func (b *Bus) Cancels(ctx context.Context, worker string, stop func(Running), ru
 			}
 		},
 	}
+	if err := b.listen(ctx, subs, ready); err != nil {
+		return fmt.Errorf("cancels of %s: %w", worker, err)
+	}
+	return nil
+}
+
+// listen handles messages until ctx ends. Ready is called once all is subscribed.
+func (b *Bus) listen(ctx context.Context, subs map[string]nats.MsgHandler, ready func()) error {
 	for subj, handle := range subs {
 		sub, err := b.nc.Subscribe(subj, handle)
 		if err != nil {
-			return fmt.Errorf("cancels of %s: %w", worker, translate(err))
+			return translate(err)
 		}
 		defer func() { _ = sub.Unsubscribe() }()
 	}
 	if err := b.nc.FlushTimeout(askTimeout); err != nil {
-		return fmt.Errorf("cancels of %s: %w", worker, translate(err))
+		return translate(err)
 	}
 	ready()
 	<-ctx.Done()

@@ -1,5 +1,5 @@
 // Package edge is the HTTP side of the platform: it checks keys, turns a wire
-// request into a job, lets a worker claim it, turns what comes back into the
+// request into a job, has a worker run it, turns what comes back into the
 // same wire protocol, and records what was used. It keeps no state that another
 // edge cannot rebuild. Money is billing's, engines are the worker's; a wire
 // protocol is a folder under internal/codec.

@@ -36,9 +36,9 @@ func newID() string {
 	return hex.EncodeToString(raw[:])
 }
 
-// open admits a request and offers the job. The hold is asked for as soon as a
-// worker has it, or a moment later when none comes. What open gives must be closed:
-// that is the one place where a job is settled, on every way out.
+// open admits a request and gives the job to a worker or the queue; its hold is
+// asked for a moment later. What open gives must be closed: that is the one place
+// where a job is settled, on every way out.
 func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, error) {
 	if e.keys.Empty(call.Principal.Account) {
 		return nil, fault.New(fault.NoFunds, "the account has no balance")

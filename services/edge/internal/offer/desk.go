@@ -130,14 +130,13 @@ func (d *Desk) Grant(c bus.Claim) (bus.Grant, []byte) {
 // implements bus.Owner.
 func (d *Desk) Declined(worker, job string, attempt int, vanished bool) {
 	j := d.job(job)
-	if j == nil || !j.sentTo(worker, attempt) {
+	if j == nil || !j.declined(worker, attempt) {
 		return
 	}
 	d.fleet.Full(worker)
 	if vanished {
 		d.doubt(worker) // it may be one of an older version, that is only pulling
 	}
-	j.declined(worker, attempt)
 }
 
 // Body gives a granted attempt's body. It implements bus.Owner.

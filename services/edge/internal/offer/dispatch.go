@@ -30,39 +30,28 @@ func (j *Job) dispatch() bool {
 }
 
 // declined is called when a worker did not take the job that was dispatched to it:
-// whoever is free next gets it from the queue.
-func (j *Job) declined(worker string, attempt int) {
+// whoever is free next gets it from the queue. It tells whether that worker had the
+// job to decline.
+func (j *Job) declined(worker string, attempt int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !j.sentNow(worker, attempt) {
-		return
+	if j.closed || !j.sent || j.worker != worker || j.attempt != attempt || j.seq > 0 || j.end != nil {
+		return false
 	}
 	j.letGo()
 	j.attempt--
 	j.waits = time.Now()
 	named, region := j.order.Ticket.Worker, j.order.Ticket.Region
 	if named == worker {
-		other, at, ok := j.order.Other(func(w string) bool { return w == worker })
-		if ok {
+		if other, at, ok := j.other([]string{worker}); ok {
 			named, region = other, at
 		}
 	}
 	if err := j.offer(named, region); err != nil {
 		f := fault.Of(err)
 		j.fail(f.Code, f.Message)
-		return
+		return true
 	}
 	j.poke() // the wait for a worker has begun
-}
-
-// sentTo tells whether an attempt was dispatched to a worker and has not begun.
-func (j *Job) sentTo(worker string, attempt int) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.sentNow(worker, attempt)
-}
-
-// sentNow is sentTo for who holds the lock.
-func (j *Job) sentNow(worker string, attempt int) bool {
-	return !j.closed && j.sent && j.worker == worker && j.attempt == attempt && j.seq == 0 && j.end == nil
+	return true
 }

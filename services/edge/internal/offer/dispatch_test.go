@@ -53,6 +53,16 @@ func (h *hand) next() *attempt {
 	}
 }
 
+// dispatched gives a worker that pulls too when it is shared, and a streamed job
+// that was dispatched to it and has begun.
+func (w *world) dispatched(shared bool) (*hand, *offer.Job, *attempt) {
+	w.t.Helper()
+	h := w.worker("w1", shared).open(1)
+	w.idle = h.id
+	j := w.place(true)
+	return h, j, h.next()
+}
+
 func TestADispatchedJobIsInNoQueue(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"small": 100, "at the bound of a message": bus.ChunkBytes, "large": bus.ChunkBytes + 1} {
@@ -60,10 +70,7 @@ func TestADispatchedJobIsInNoQueue(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, nil)
 			w.body = bytes.Repeat([]byte("x"), size)
-			h := w.worker("w1", true).open(1)
-			w.idle = "w1"
-			j := w.place(true)
-			a := h.next()
+			h, j, a := w.dispatched(true)
 			require.True(t, a.body == string(w.body), "the body came whole")
 			a.text("one ")
 			wanted := a.finish(done(), pricing.Finished)
@@ -126,10 +133,7 @@ func TestADispatchThatIsDeclinedMayFindTheQueueClosed(t *testing.T) {
 func TestOnlyTheWorkerThatHasAJobDeclinesIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	h := w.worker("w1", true).open(1)
-	w.idle = "w1"
-	j := w.place(true)
-	a := h.next()
+	h, j, a := w.dispatched(true)
 	w.desk.Declined("w2", "j1", 1, false)
 	w.desk.Declined("w1", "j1", 2, true)
 	w.desk.Declined("w1", "j9", 1, true)
@@ -199,10 +203,7 @@ func TestAWorkerThatHangsGetsNothingMore(t *testing.T) {
 func TestAReplacedBodyOfADispatchedJobStartsAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	h := w.worker("w1", true).open(1)
-	w.idle = "w1"
-	j := w.place(true)
-	h.next()
+	h, j, _ := w.dispatched(true)
 	require.NoError(t, j.Replace([]byte("less work")))
 	require.Equal(t, 1, (<-h.stops).Attempt)
 	again := h.claim()
@@ -216,10 +217,7 @@ func TestAReplacedBodyOfADispatchedJobStartsAnew(t *testing.T) {
 func TestAClientThatLeavesStopsADispatchedJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	h := w.worker("w1", false).open(1)
-	w.idle = "w1"
-	j := w.place(true)
-	a := h.next()
+	h, j, a := w.dispatched(false)
 	go func() {
 		<-h.stops
 		a.finish(llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Canceled}}, pricing.Left)

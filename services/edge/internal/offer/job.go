@@ -298,7 +298,7 @@ func (j *Job) retry(worker string) bool {
 		return false
 	}
 	tried := append(slices.Clone(j.tried), worker)
-	other, region, ok := j.order.Other(func(w string) bool { return slices.Contains(tried, w) })
+	other, region, ok := j.other(tried)
 	if !ok {
 		return false
 	}
@@ -436,22 +436,33 @@ func (j *Job) tick() {
 	case now.Sub(j.asked) >= j.d.cfg.Again && j.order.Free() > 0:
 		// Slots are free and nobody came: the ticket may lie with a worker that
 		// hangs, so the next offer names another one.
-		if n := len(j.named); n > 0 {
-			j.d.doubt(j.named[n-1])
-		}
-		other, region, ok := j.order.Other(func(w string) bool {
-			return slices.Contains(j.tried, w) || slices.Contains(j.named, w)
-		})
-		if !ok {
-			j.named = nil // all were asked: begin anew
-			other, region, ok = j.order.Other(func(w string) bool { return slices.Contains(j.tried, w) })
-		}
-		if ok {
-			if err := j.offer(other, region); err != nil {
-				j.d.log.Warn("job not offered again", "job", j.order.Ticket.Job, "error", err)
-			}
-		}
+		j.offerOther()
 	}
+}
+
+// offerOther offers a job by name that nobody came for. The lock is held.
+func (j *Job) offerOther() {
+	if n := len(j.named); n > 0 {
+		j.d.doubt(j.named[n-1])
+	}
+	other, region, ok := j.other(j.tried, j.named)
+	if !ok {
+		j.named = nil // all were asked: begin anew
+		other, region, ok = j.other(j.tried)
+	}
+	if !ok {
+		return
+	}
+	if err := j.offer(other, region); err != nil {
+		j.d.log.Warn("job not offered again", "job", j.order.Ticket.Job, "error", err)
+	}
+}
+
+// other names a worker that is in none of the lists.
+func (j *Job) other(except ...[]string) (worker, region string, ok bool) {
+	return j.order.Other(func(w string) bool {
+		return slices.ContainsFunc(except, func(list []string) bool { return slices.Contains(list, w) })
+	})
 }
 
 // Result is how a job ended.

@@ -191,15 +191,12 @@ func (r *Runner) free() int {
 // take puts a ticket into a slot, or gives it back when all are full.
 func (r *Runner) take(d *bus.Delivery) {
 	r.mu.Lock()
-	full := r.stopped || r.used >= r.cfg.Slots
-	if full {
+	ok := r.slot()
+	if !ok {
 		r.owed = time.Now().Add(2 * fullPause)
-	} else {
-		r.used++
-		r.jobs.Add(1)
 	}
 	r.mu.Unlock()
-	if full {
+	if !ok {
 		if err := d.Nak(fullPause); err != nil {
 			r.log.Warn("ticket not given back", "job", d.Ticket.Job, "error", err)
 		}
@@ -215,13 +212,21 @@ func (r *Runner) dispatched(t bus.Ticket, w bus.Work) bool {
 	if r.running[bus.Running{Job: t.Job, Attempt: w.Attempt}] != nil {
 		return true // it came twice
 	}
-	if r.stopped || r.used >= r.cfg.Slots || time.Now().Before(r.owed) {
+	if time.Now().Before(r.owed) || !r.slot() {
+		return false
+	}
+	r.sent++
+	go r.occupy(&run{r: r, ticket: t}, func(j *run) { j.work(w) })
+	return true
+}
+
+// slot takes a free slot, if there is one. The lock is held.
+func (r *Runner) slot() bool {
+	if r.stopped || r.used >= r.cfg.Slots {
 		return false
 	}
 	r.used++
-	r.sent++
 	r.jobs.Add(1)
-	go r.occupy(&run{r: r, ticket: t}, func(j *run) { j.work(w) })
 	return true
 }
 
