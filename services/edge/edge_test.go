@@ -51,7 +51,7 @@ type world struct {
 	server *natsembed.Server
 	bus    *bus.Bus
 	addr   string
-	// hold answers holds, serve runs a granted job.
+	// hold answers holds, nil when nobody does; serve runs a granted job.
 	hold   func(bus.Hold) bus.HoldAnswer
 	serve  func(ctx context.Context, s *bus.Stream, req llm.Request)
 	mu     sync.Mutex
@@ -76,7 +76,9 @@ func newWorld(t *testing.T, set func(*world)) *world {
 	if set != nil {
 		set(w)
 	}
-	w.run(w.billing)
+	if w.hold != nil {
+		w.run(w.billing)
+	}
 	w.run(w.renewals)
 	w.run(w.usage)
 	w.worker("w1")

@@ -40,9 +40,6 @@ func newID() string {
 // asked for a moment later. What open gives must be closed: that is the one place
 // where a job is settled, on every way out.
 func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, error) {
-	if e.keys.Empty(call.Principal.Account) {
-		return nil, fault.New(fault.NoFunds, "the account has no balance")
-	}
 	now := time.Now()
 	a, err := e.admission.Decide(call.Request, call.Principal, call.ID, now)
 	if err != nil {
@@ -70,6 +67,11 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 		raw.Text, raw.IDs = nil, nil
 	}
 	x.body, x.bytes = body, len(body)
+	if e.keys.Empty(a.Hold.Account) {
+		if err := x.funded(); err != nil {
+			return nil, err
+		}
+	}
 	asks := need(a.Model.ID, a.Need)
 	x.job, err = e.desk.Place(offer.Order{
 		Ticket: a.Ticket, Body: body, Stream: call.Request.Stream,
@@ -79,12 +81,13 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 			}
 			return e.fleet.Idlest(asks, a.Ticket.Region)
 		},
-		Hold:  func() { e.bus.AskHold(a.Hold, x.hold) },
+		Hold:  x.askHold,
 		Other: func(except func(string) bool) (string, string, bool) { return e.fleet.Other(asks, except) },
 		Free:  func() int { return e.fleet.Free(asks) },
 		Fits:  func(worker string) bool { return e.fleet.Fits(asks, worker) },
 	})
 	if err != nil {
+		x.unplaced()
 		return nil, err
 	}
 	e.memory.take(len(body))
@@ -102,6 +105,7 @@ type exchange struct {
 	job   *offer.Job
 	start time.Time
 
+	asked bool // for the hold, before the job was placed
 	// held is closed when billing has answered; the fields below it are set
 	// before that.
 	held    chan struct{}
@@ -115,6 +119,35 @@ type exchange struct {
 	known bool
 	kept  *kept // nil unless the exchange will be kept
 	once  sync.Once
+}
+
+// funded asks for the hold before anything is sent: the account seems to have no
+// money, and no worker shall begin for nothing. The ledger decides all the same,
+// since what this edge knows may be older than a credit that the caller has seen.
+func (x *exchange) funded() error {
+	x.asked = true
+	x.e.bus.AskHold(x.a.Hold, x.hold)
+	<-x.held // bounded by the bus
+	if x.refusal != nil {
+		x.unplaced()
+	}
+	return x.refusal
+}
+
+// unplaced ends an exchange whose job was not placed: a hold that may stand is
+// given back.
+func (x *exchange) unplaced() {
+	if x.asked && x.answer.Code == "" {
+		x.charge(pricing.Failed, llm.Usage{}, offer.Result{})
+		x.record(nil)
+	}
+}
+
+// askHold asks for the hold, once.
+func (x *exchange) askHold() {
+	if !x.asked {
+		x.e.bus.AskHold(x.a.Hold, x.hold)
+	}
 }
 
 // hold takes billing's answer: the first byte waits for it, the worker does not.
@@ -142,7 +175,8 @@ func (x *exchange) settles(refusal fault.Code) bool {
 	account, waited := x.a.Hold.Account, time.Since(x.start)
 	switch refusal {
 	case fault.NoFunds:
-		return waited < HoldAgainFor && x.e.settling.lately(account, SettlingFor)
+		// An empty account gets nothing back.
+		return waited < HoldAgainFor && x.e.settling.lately(account, SettlingFor) && !x.e.keys.Empty(account)
 	case fault.Busy:
 		// Others may really be under way, and an engine works meanwhile.
 		return waited < BookedFor && x.e.settling.lately(account, BookedFor)
@@ -330,7 +364,7 @@ func (x *exchange) end(cause error) {
 		x.e.settling.end(x.a.Hold.Account)
 	}
 	if x.known {
-		x.record()
+		x.record(x.job.Booked)
 	} else {
 		x.job.Booked() // there is nothing to book
 	}
@@ -341,12 +375,13 @@ func (x *exchange) end(cause error) {
 	x.e.memory.give(x.bytes)
 }
 
-func (x *exchange) record() {
+// record sends the fact of the exchange on its way; then is called when it is stored.
+func (x *exchange) record(then func()) {
 	x.usage.TotalMS = time.Since(x.start).Milliseconds()
 	if !x.first.IsZero() {
 		x.usage.FirstByteMS = x.first.Sub(x.start).Milliseconds()
 	}
-	if err := x.e.bus.BookUsage(x.usage, x.job.Booked); err != nil {
+	if err := x.e.bus.BookUsage(x.usage, then); err != nil {
 		x.e.log.Error("ALARM: usage not recorded", "request", x.call.ID, "error", err)
 	}
 }

@@ -126,16 +126,17 @@ func (c copying) follow(ctx context.Context) error {
 	}
 }
 
-// publishNews publishes what changed since it was last called.
+// publishNews publishes what changed since it was last called: funds first, since
+// who is handed a new key has mostly been credited before.
 func (c copying) publishNews(ctx context.Context) error {
 	keys, funds := c.news.take()
-	for hash := range keys {
-		if err := c.publishKey(ctx, c.board, hash); err != nil {
+	for account := range funds {
+		if err := c.publishFunds(ctx, c.board, account); err != nil {
 			return err
 		}
 	}
-	for account := range funds {
-		if err := c.publishFunds(ctx, c.board, account); err != nil {
+	for hash := range keys {
+		if err := c.publishKey(ctx, c.board, hash); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,64 @@
+package edge_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/pkg/pricing"
+)
+
+// emptied is a world whose edge believes that the account has no money.
+func emptied(t *testing.T, set func(*world)) *world {
+	return newWorld(t, func(w *world) {
+		require.NoError(t, w.bus.PutFunds(t.Context(), bus.Funds{Account: "acct", Empty: true}))
+		set(w)
+	})
+}
+
+// The copy of what accounts have may be older than a credit that the caller has
+// seen: the ledger decides.
+func TestACreditCountsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := emptied(t, func(*world) {})
+	for _, stream := range []bool{false, true} {
+		resp := w.ask(stream)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Contains(t, w.text(resp), `"charged_micro":14`)
+	}
+	w.recorded(2)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Len(t, w.holds, 2, "each request asks once")
+}
+
+func TestNoWorkerBeginsForAnEmptyAccount(t *testing.T) {
+	t.Parallel()
+	var begun atomic.Int64
+	w := emptied(t, func(w *world) {
+		w.hold = func(bus.Hold) bus.HoldAnswer { return bus.HoldAnswer{Code: fault.NoFunds, Message: "no"} }
+		w.serve = func(context.Context, *bus.Stream, llm.Request) { begun.Add(1) }
+	})
+	for i := range 20 {
+		require.Equal(t, 402, w.ask(i%2 == 0).StatusCode)
+	}
+	w.stop()
+	require.Zero(t, begun.Load())
+	require.Empty(t, w.recorded(0), "a refused request is no fact")
+}
+
+// A hold that may stand is given back, though no job was placed.
+func TestAHoldThatNobodyAnsweredIsSettled(t *testing.T) {
+	t.Parallel()
+	w := emptied(t, func(w *world) { w.hold = nil })
+	resp := w.ask(true)
+	require.Equal(t, 503, resp.StatusCode, w.text(resp))
+	u := w.recorded(1)[0]
+	require.Equal(t, pricing.Failed, u.Outcome)
+	require.Zero(t, u.ChargedMicro)
+}
