@@ -71,7 +71,8 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	e := &edge{cfg: cfg, bus: d.Bus, log: d.Log, catalog: d.Catalog, rates: d.Rates, keys: auth.New(), asking: make(chan struct{}, CountsMax)}
 	e.fleet = fleet.New(time.Now, func(worker string) (int, bool) { return e.desk.Jobs(worker) })
 	e.desk = offer.New(bus.NewID(), d.Bus, offer.Config{
-		ClaimWait: cfg.ClaimWait, Again: OfferAgain, HoldAfter: HoldAfter, Quiet: WorkerQuiet, ProbeWait: ProbeWait, Forgotten: AttemptForgotten,
+		ClaimWait: cfg.ClaimWait, Again: OfferAgain, HoldAfter: HoldAfter, Quiet: WorkerQuiet, ProbeWait: ProbeWait,
+		Forgotten: AttemptForgotten, Unheard: AttemptUnheard,
 		Attempts: AttemptsMax, QueueBytes: ClientQueueBytes, AnswerBytes: AnswerBytesMax,
 	}, e.fleet, d.Log)
 	e.admission = admit.Config{

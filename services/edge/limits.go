@@ -50,6 +50,9 @@ const (
 	// AttemptForgotten is how long after its grant a worker must own up to an
 	// attempt: longer than a large body travels.
 	AttemptForgotten = 10 * time.Second
+	// AttemptUnheard is the same for one that came in one message, when the worker is
+	// asked about it in the next: as long as a busy one may leave it lying.
+	AttemptUnheard = 2 * time.Second
 
 	// CountsMax bounds the prompts that workers count for this edge at once.
 	CountsMax = 4

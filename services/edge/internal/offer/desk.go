@@ -40,8 +40,9 @@ type Config struct {
 	// is how long a probe may take before the worker counts as hung.
 	Quiet, ProbeWait time.Duration
 	// Forgotten is how long after its grant an attempt must be among those that
-	// its worker says it runs.
-	Forgotten time.Duration
+	// its worker says it runs; Unheard is the same for one whose body came with the
+	// grant, when the worker is asked that long after it.
+	Forgotten, Unheard time.Duration
 	// Attempts bounds the grants of one job.
 	Attempts int
 	// QueueBytes bounds what waits for a streaming client, AnswerBytes a whole
@@ -164,20 +165,24 @@ func (d *Desk) Alive(worker string, running []bus.Running) (gone []bus.Running) 
 			gone = append(gone, r)
 		}
 	}
-	d.forgotten(worker, running)
+	if d.missing(worker, running, time.Time{}) {
+		d.doubt(worker)
+	}
 	return gone
 }
 
-// forgotten takes from a worker the attempts that it does not run any more,
-// though it lives: their end was lost on its way.
-func (d *Desk) forgotten(worker string, running []bus.Running) {
+// missing takes from a worker the attempts that it does not run, though it lives:
+// their beginning or their end was lost on its way. Asked is when the worker was
+// asked, zero when it told by itself: then missing tells whether it should be.
+func (d *Desk) missing(worker string, running []bus.Running, asked time.Time) (ask bool) {
 	runs := make(map[string]int, len(running))
 	for _, r := range running {
 		runs[r.Job] = max(runs[r.Job], r.Attempt) // an earlier one may be ending
 	}
 	for _, j := range d.open() {
-		j.forgotten(worker, runs, d.cfg.Forgotten)
+		ask = j.missing(worker, runs, asked) || ask
 	}
+	return ask
 }
 
 // alive notes a sign of life.
@@ -292,7 +297,7 @@ func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 	switch {
 	case err == nil:
 		w.seen.Store(time.Now().UnixNano())
-		d.forgotten(worker, running)
+		d.missing(worker, running, asked)
 		return
 	case bus.Vanished(err) && d.bus.Fresh():
 		return // it may not be back yet; the next probe tells

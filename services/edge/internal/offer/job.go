@@ -271,14 +271,43 @@ func (j *Job) lost(worker string) {
 	j.give(fault.Engine, "the worker was lost")
 }
 
-// forgotten is called with the attempts that a worker says it runs.
-func (j *Job) forgotten(worker string, runs map[string]int, after time.Duration) {
+// missing is called with the attempts that a worker says it runs; see Desk.missing.
+func (j *Job) missing(worker string, runs map[string]int, asked time.Time) (ask bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.closed || j.worker != worker || j.end != nil || time.Since(j.since) < after || runs[j.order.Ticket.Job] == j.attempt {
+	if j.closed || j.worker != worker || j.end != nil || runs[j.order.Ticket.Job] == j.attempt {
+		return false
+	}
+	switch {
+	case time.Since(j.since) >= j.d.cfg.Forgotten:
+		j.give(fault.Engine, "the worker lost the job")
+	case j.seq > 0, len(j.order.Body) > bus.ChunkBytes:
+	case asked.IsZero():
+		return time.Since(j.since) >= j.d.cfg.Unheard
+	case asked.Sub(j.since) >= j.d.cfg.Unheard:
+		// What is asked after the grant also arrives after it.
+		j.unheard()
+	}
+	return false
+}
+
+// unheard offers a job again whose grant did not arrive: the worker that it was for
+// may take it as well as any other. The lock is held.
+func (j *Job) unheard() {
+	worker := j.worker
+	j.stop()
+	j.waits = time.Now()
+	var err error = fault.New(fault.Engine, "the worker lost the job")
+	if j.attempt < j.d.cfg.Attempts {
+		err = j.offer(j.order.Ticket.Worker, j.order.Ticket.Region)
+	}
+	if err != nil {
+		f := fault.Of(err)
+		j.fail(f.Code, f.Message)
 		return
 	}
-	j.give(fault.Engine, "the worker lost the job")
+	j.d.log.Info("job offered again", "job", j.order.Ticket.Job, "unheard", worker)
+	j.poke()
 }
 
 // give ends the attempt that is under way: another worker gets the job when

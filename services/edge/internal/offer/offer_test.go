@@ -42,7 +42,7 @@ func newWorld(t *testing.T, change func(*offer.Config)) *world {
 	w := &world{t: t, bus: bustest.New(t), dead: map[string]bool{}, body: []byte("the work"), forsaken: make(chan string, 100)}
 	cfg := offer.Config{
 		ClaimWait: 2 * time.Second, Again: 300 * time.Millisecond, HoldAfter: 50 * time.Millisecond, Quiet: 100 * time.Millisecond, ProbeWait: time.Second,
-		Attempts: 3, Forgotten: 500 * time.Millisecond, QueueBytes: 1 << 20, AnswerBytes: 4 << 20,
+		Attempts: 3, Forgotten: 500 * time.Millisecond, Unheard: time.Minute, QueueBytes: 1 << 20, AnswerBytes: 4 << 20,
 	}
 	if change != nil {
 		change(&cfg)

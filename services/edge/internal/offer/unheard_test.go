@@ -1,0 +1,88 @@
+package offer_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/pkg/pricing"
+	"github.com/engy-ai/engy/services/edge/internal/offer"
+)
+
+// hasty is a desk that soon asks after what nobody has owned up to.
+func hasty(c *offer.Config) { c.Unheard, c.Forgotten = 200*time.Millisecond, time.Minute }
+
+// A job that was sent into a dying bus is not waited for: whoever is free gets it,
+// also the worker that it was sent to.
+func TestADispatchThatWasLostIsOfferedAgain(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]struct {
+		quiet time.Duration
+		tell  func(w *world, h *hand)
+	}{
+		"found by a probe": {100 * time.Millisecond, func(*world, *hand) {}},
+		"found by a worker's own word": {time.Minute, func(w *world, h *hand) {
+			require.Eventually(w.t, func() bool {
+				_, err := w.bus.StillWanted(w.t.Context(), "edge-1", h.id, nil)
+				return err == nil && len(h.tickets) > 0
+			}, patience, 20*time.Millisecond)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(c *offer.Config) { hasty(c); c.Quiet = how.quiet })
+			h := w.worker("w1", true).open(1)
+			w.idle = h.id
+			j := w.place(false)
+			<-h.sent // it is as if it had never come
+			how.tell(w, h)
+			a := h.claim()
+			require.Equal(t, bus.Running{Job: "j1", Attempt: 1}, <-h.stops, "should it come late, nobody wants it")
+			require.Equal(t, []bus.Running{{Job: "j1", Attempt: 2}}, *h.runs.Load())
+			a.text("here")
+			a.finish(done(), pricing.Finished)
+			text, last := w.all(j)
+			require.Equal(t, "here", text)
+			require.Equal(t, llm.Done, last.Kind)
+		})
+	}
+}
+
+func TestAGrantIsLostOnlySoOften(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, hasty)
+	h := w.worker("w1", true)
+	j := w.place(false)
+	for range 3 {
+		h.claim()
+		h.runs.Store(nil)
+	}
+	_, last := w.all(j)
+	require.Equal(t, fault.Engine, last.Fault.Code)
+	require.Equal(t, 3, j.Result().Attempt)
+}
+
+// A large body is still on its way long after its grant, and a worker that has begun
+// has heard of the job.
+func TestWhatWasHeardOrIsLargeIsNotOfferedAgain(t *testing.T) {
+	t.Parallel()
+	for _, large := range []bool{false, true} {
+		w := newWorld(t, hasty)
+		if large {
+			w.body = make([]byte, bus.ChunkBytes+1)
+		}
+		h := w.worker("w1", true)
+		j := w.place(false)
+		a := h.claim()
+		if !large {
+			a.text("here")
+		}
+		h.runs.Store(nil)
+		require.Never(t, func() bool { return len(h.tickets) > 0 }, time.Second, 50*time.Millisecond)
+		j.Close(t.Context())
+	}
+}
