@@ -61,7 +61,8 @@ type Bus struct {
 	holds    holds
 	receipts *receipts
 	bookings bookings
-	outboxes sync.Map // owner -> *outbox
+	whole    atomic.Bool // the publishers and receipts are there
+	outboxes sync.Map    // owner -> *outbox
 	// life is what facts are repeated under: it outlives whoever connected.
 	life    context.Context
 	retries sync.WaitGroup
@@ -82,7 +83,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		cfg.QueueMax = QueueMax
 	}
 	b := &Bus{cfg: cfg, log: cfg.Log, life: context.WithoutCancel(ctx), closing: make(chan struct{})}
-	b.holds.b, b.bookings.b = b, b
+	b.holds.b, b.holds.tries, b.bookings.b = b, map[*asking]context.CancelFunc{}, b
 	var err error
 	if b.nc, err = b.dial(cfg.Name); err != nil {
 		return nil, err
@@ -108,11 +109,7 @@ func (b *Bus) dial(name string) (*nats.Conn, error) {
 			b.reconnects.Add(1)
 			b.reconnected.Store(time.Now().UnixNano())
 			if nc == b.nc {
-				for _, p := range []*publisher{b.out, b.facts} {
-					if p != nil {
-						p.cutOff()
-					}
-				}
+				b.cutOff()
 				// A server that was started anew has lost what was in memory.
 				b.retries.Go(b.redeclare)
 			}
@@ -131,6 +128,17 @@ func (b *Bus) dial(name string) (*nats.Conn, error) {
 	return nc, nil
 }
 
+// cutOff has everything sent again that may have gone with the old connection.
+func (b *Bus) cutOff() {
+	b.holds.cutOff()
+	if !b.whole.Load() {
+		return
+	}
+	b.out.cutOff()
+	b.facts.cutOff()
+	b.receipts.cutOff()
+}
+
 func (b *Bus) open(ctx context.Context) error {
 	var err error
 	if b.js, err = jetstream.New(b.nc); err != nil {
@@ -145,6 +153,7 @@ func (b *Bus) open(ctx context.Context) error {
 	if b.receipts, err = newReceipts(b.nc); err != nil {
 		return fmt.Errorf("bus receipts: %w", err)
 	}
+	b.whole.Store(true)
 	return b.declare(ctx)
 }
 
@@ -173,7 +182,11 @@ func (b *Bus) Connected() bool { return b.nc.IsConnected() && b.bulk.IsConnected
 
 // Fresh tells that the connection was made anew a moment ago: others may not be
 // back yet, and not finding them means nothing.
-func (b *Bus) Fresh() bool { return time.Since(time.Unix(0, b.reconnected.Load())) < freshFor }
+func (b *Bus) Fresh() bool { return time.Since(b.Reconnected()) < freshFor }
+
+// Reconnected tells when the connection was last made anew, 1970 when it never
+// was: what was sent before that may be lost.
+func (b *Bus) Reconnected() time.Time { return time.Unix(0, b.reconnected.Load()) }
 
 // translate turns errors of the bus into the product's.
 func translate(err error) error {

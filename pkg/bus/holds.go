@@ -23,6 +23,7 @@ type holds struct {
 	mu      sync.Mutex
 	waiting []asking
 	flying  int
+	tries   map[*asking]context.CancelFunc // by the first of their group
 }
 
 type asking struct {
@@ -106,11 +107,9 @@ func (b *Bus) askHolds(group []asking) ([]HoldAnswer, error) {
 		}
 		raw = append(raw, line...)
 	}
-	ctx, cancel := context.WithTimeout(b.life, HoldWait)
-	defer cancel()
-	msg, err := b.nc.RequestWithContext(ctx, holdsSubject, raw)
+	msg, err := b.holds.answer(&group[0], raw)
 	if err != nil {
-		return nil, translate(err)
+		return nil, err
 	}
 	lines := bytes.Split(msg.Data, []byte("\n"))
 	if len(lines) != len(group) {
@@ -123,6 +122,50 @@ func (b *Bus) askHolds(group []asking) ([]HoldAnswer, error) {
 		}
 	}
 	return answers, nil
+}
+
+// answer sends a message of holds and waits for its answer. When the connection is
+// made anew meanwhile, the message or its answer is lost, and billing may not be
+// back yet: then it is sent again, which changes nothing when it did arrive.
+func (s *holds) answer(of *asking, raw []byte) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(s.b.life, HoldWait)
+	defer cancel()
+	for {
+		msg, err := s.try(ctx, of, raw)
+		switch {
+		case err == nil:
+			return msg, nil
+		case ctx.Err() != nil || !s.b.Fresh():
+			return nil, translate(err)
+		case Vanished(err):
+			rest(ctx, holdPause)
+		case !errors.Is(err, context.Canceled): // by cutOff
+			return nil, translate(err)
+		}
+	}
+}
+
+func (s *holds) try(ctx context.Context, of *asking, raw []byte) (*nats.Msg, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	s.tries[of] = cancel
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.tries, of)
+		s.mu.Unlock()
+		cancel()
+	}()
+	return s.b.nc.RequestWithContext(ctx, holdsSubject, raw)
+}
+
+// cutOff ends the waits for answers that went with their connection.
+func (s *holds) cutOff() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cancel := range s.tries {
+		cancel()
+	}
 }
 
 // HoldAsk is a hold that somebody waits for.
@@ -197,4 +240,6 @@ const (
 	// holdsFlying is how many messages may be unanswered: one that billing works
 	// on, and one that waits there, so that billing never waits for the next.
 	holdsFlying = 2
+	// holdPause is how long to wait for a billing that may not be back yet.
+	holdPause = 20 * time.Millisecond
 )

@@ -26,7 +26,13 @@ type receipts struct {
 
 	mu      sync.Mutex
 	next    uint64
-	waiting map[uint64]chan receipt
+	waiting map[uint64]ending
+}
+
+// ending is the end of an attempt that waits for its receipt.
+type ending struct {
+	answer chan receipt  // capacity 1
+	lost   chan struct{} // capacity 1: the connection that it was sent on is gone
 }
 
 // receipt is an owner's word, or why there is none.
@@ -36,21 +42,21 @@ type receipt struct {
 }
 
 func newReceipts(nc *nats.Conn) (*receipts, error) {
-	r := &receipts{nc: nc, prefix: nats.NewInbox() + ".", waiting: map[uint64]chan receipt{}}
+	r := &receipts{nc: nc, prefix: nats.NewInbox() + ".", waiting: map[uint64]ending{}}
 	if _, err := nc.Subscribe(r.prefix+"*", r.take); err != nil {
 		return nil, translate(err)
 	}
 	return r, nil
 }
 
-// ask sends the end of an attempt, again each FinishAgain, and waits while ctx
-// lives. It tells whether the job is booked; it may instead not be wanted.
+// ask sends the end of an attempt, again each FinishAgain and on a new connection,
+// and waits while ctx lives. It tells whether the job is booked; it may instead not be wanted.
 func (r *receipts) ask(ctx context.Context, subj string, raw []byte) (booked bool, err error) {
-	answer := make(chan receipt, 1)
+	e := ending{answer: make(chan receipt, 1), lost: make(chan struct{}, 1)}
 	r.mu.Lock()
 	r.next++
 	n := r.next
-	r.waiting[n] = answer
+	r.waiting[n] = e
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()
@@ -64,8 +70,9 @@ func (r *receipts) ask(ctx context.Context, subj string, raw []byte) (booked boo
 			return false, err
 		}
 		select {
-		case a := <-answer:
+		case a := <-e.answer:
 			return a.booked, a.err
+		case <-e.lost:
 		case <-again.C:
 			// It, or its answer, may have been lost with a server of the bus.
 		case <-ctx.Done():
@@ -95,11 +102,23 @@ func (r *receipts) tell(number string, a receipt) {
 		return
 	}
 	r.mu.Lock()
-	answer := r.waiting[n]
+	e, ok := r.waiting[n]
 	delete(r.waiting, n)
 	r.mu.Unlock()
-	if answer != nil {
-		answer <- a
+	if ok {
+		e.answer <- a
+	}
+}
+
+// cutOff has all ends sent again: they or their receipts went with a connection.
+func (r *receipts) cutOff() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.waiting {
+		select {
+		case e.lost <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -341,6 +342,42 @@ func TestTheBusIsStartedAnew(t *testing.T) {
 	})
 	_, key := c.customer("later", "1", billing.KeyOptions{})
 	require.Equal(t, int64(3), c.fold(c.chat(key, hello("[[sim tokens=3]]", false))).Usage.Completion)
+	require.Positive(t, int64(c.settled(before)))
+}
+
+// What was on its way goes again: a client that repeats what is refused for the
+// moment, as they all do, notices nothing.
+func TestARestartOfTheBusLosesNoRequest(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{})
+	c.addWorker()
+	before := c.balance()
+	var all sync.WaitGroup
+	var over atomic.Bool
+	var served atomic.Int64
+	for range 8 {
+		all.Go(func() {
+			for !over.Load() {
+				resp := c.chat(c.key, hello("[[sim tokens=5 itl=5ms]]", false))
+				for try := 0; resp.StatusCode == 503 && try < 5; try++ {
+					c.body(resp)
+					resp = c.chat(c.key, hello("[[sim tokens=5 itl=5ms]]", false))
+				}
+				if body := c.body(resp); resp.StatusCode != 200 {
+					t.Errorf("%d %s", resp.StatusCode, body)
+				}
+				served.Add(1)
+			}
+		})
+	}
+	for n := range int64(2) {
+		c.eventually("requests are served", func() bool { return served.Load() >= 100*(n+1) })
+		c.nats.kill()
+		c.startBus(strings.TrimPrefix(c.bus, "nats://"))
+	}
+	c.eventually("requests are served again", func() bool { return served.Load() >= 300 })
+	over.Store(true)
+	all.Wait()
 	require.Positive(t, int64(c.settled(before)))
 }
 

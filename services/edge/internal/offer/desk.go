@@ -26,6 +26,7 @@ type Bus interface {
 	Forsake(region, worker string)
 	Cancel(worker string, r bus.Running) error
 	Fresh() bool
+	Reconnected() time.Time
 	Probe(ctx context.Context, owner, worker string) ([]bus.Running, error)
 }
 
@@ -41,7 +42,8 @@ type Config struct {
 	Quiet, ProbeWait time.Duration
 	// Forgotten is how long after its grant an attempt must be among those that
 	// its worker says it runs; Unheard is the same for one whose body came with the
-	// grant, when the worker is asked that long after it.
+	// grant, when the worker is asked that long after it, or Quiet after a loss of the
+	// connection that it may have gone with.
 	Forgotten, Unheard time.Duration
 	// Attempts bounds the grants of one job.
 	Attempts int

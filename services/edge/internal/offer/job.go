@@ -278,13 +278,14 @@ func (j *Job) missing(worker string, runs map[string]int, asked time.Time) (ask 
 	if j.closed || j.worker != worker || j.end != nil || runs[j.order.Ticket.Job] == j.attempt {
 		return false
 	}
+	cut := j.d.bus.Reconnected()
 	switch {
 	case time.Since(j.since) >= j.d.cfg.Forgotten:
 		j.give(fault.Engine, "the worker lost the job")
 	case j.seq > 0, len(j.order.Body) > bus.ChunkBytes:
 	case asked.IsZero():
 		return time.Since(j.since) >= j.d.cfg.Unheard
-	case asked.Sub(j.since) >= j.d.cfg.Unheard:
+	case asked.Sub(j.since) >= j.d.cfg.Unheard, cut.After(j.since) && asked.Sub(cut) >= j.d.cfg.Quiet:
 		// What is asked after the grant also arrives after it.
 		j.unheard()
 	}

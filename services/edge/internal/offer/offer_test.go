@@ -34,6 +34,7 @@ type world struct {
 	forsaken chan string // whose tickets were thrown away
 	body     []byte
 	hold     func()
+	cut      atomic.Int64 // when the connection was lost, in Unix nanoseconds
 	jobs     int // that were placed
 }
 
@@ -57,11 +58,14 @@ func newWorld(t *testing.T, change func(*offer.Config)) *world {
 	return w
 }
 
-// listening is the bus, and hears what is said of the dead.
+// listening is the bus, and hears what is said of the dead; its connection is made
+// anew when the test says so.
 type listening struct {
 	*bus.Bus
 	w *world
 }
+
+func (l listening) Reconnected() time.Time { return time.Unix(0, l.w.cut.Load()) }
 
 func (l listening) Forsake(region, worker string) {
 	l.Bus.Forsake(region, worker)

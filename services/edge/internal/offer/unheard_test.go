@@ -21,11 +21,14 @@ func hasty(c *offer.Config) { c.Unheard, c.Forgotten = 200*time.Millisecond, tim
 func TestADispatchThatWasLostIsOfferedAgain(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
-		quiet time.Duration
-		tell  func(w *world, h *hand)
+		quiet, unheard time.Duration
+		tell           func(w *world, h *hand)
 	}{
-		"found by a probe": {100 * time.Millisecond, func(*world, *hand) {}},
-		"found by a worker's own word": {time.Minute, func(w *world, h *hand) {
+		"found by a probe": {100 * time.Millisecond, 200 * time.Millisecond, func(*world, *hand) {}},
+		"found when the bus is back": {100 * time.Millisecond, time.Minute, func(w *world, _ *hand) {
+			w.cut.Store(time.Now().UnixNano())
+		}},
+		"found by a worker's own word": {time.Minute, 200 * time.Millisecond, func(w *world, h *hand) {
 			require.Eventually(w.t, func() bool {
 				_, err := w.bus.StillWanted(w.t.Context(), "edge-1", h.id, nil)
 				return err == nil && len(h.tickets) > 0
@@ -34,7 +37,9 @@ func TestADispatchThatWasLostIsOfferedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, func(c *offer.Config) { hasty(c); c.Quiet = how.quiet })
+			w := newWorld(t, func(c *offer.Config) {
+				c.Quiet, c.Unheard, c.Forgotten = how.quiet, how.unheard, time.Minute
+			})
 			h := w.worker("w1", true).open(1)
 			w.idle = h.id
 			j := w.place(false)
