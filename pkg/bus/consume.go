@@ -43,7 +43,8 @@ func batches[T any](ctx context.Context, b *Bus, cons jetstream.Consumer, how Ba
 		return translate(err)
 	}
 	defer iter.Stop()
-	stop := context.AfterFunc(ctx, iter.Stop)
+	// What has come already is booked first: nobody else gets it soon.
+	stop := context.AfterFunc(ctx, iter.Drain)
 	defer stop()
 	// What comes next is read while batches are being booked.
 	facts := make(chan fact[T], how.Most)

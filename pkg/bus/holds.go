@@ -24,6 +24,8 @@ type holds struct {
 	waiting []asking
 	flying  int
 	tries   map[*asking]context.CancelFunc // by the first of their group
+
+	answered atomic.Int64 // when billing was last heard, in Unix nanoseconds
 }
 
 type asking struct {
@@ -124,9 +126,10 @@ func (b *Bus) askHolds(group []asking) ([]HoldAnswer, error) {
 	return answers, nil
 }
 
-// answer sends a message of holds and waits for its answer. When the connection is
-// made anew meanwhile, the message or its answer is lost, and billing may not be
-// back yet: then it is sent again, which changes nothing when it did arrive.
+// answer sends a message of holds and waits for its answer. It may be lost with its
+// connection or with the billing that has taken it, and one that was there a moment
+// ago may be back in another. So it is sent again, which changes nothing when it did
+// arrive.
 func (s *holds) answer(of *asking, raw []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(s.b.life, HoldWait)
 	defer cancel()
@@ -134,19 +137,21 @@ func (s *holds) answer(of *asking, raw []byte) (*nats.Msg, error) {
 		msg, err := s.try(ctx, of, raw)
 		switch {
 		case err == nil:
+			s.heard()
 			return msg, nil
-		case ctx.Err() != nil || !s.b.Fresh():
+		case ctx.Err() != nil, Vanished(err) && !s.b.Fresh() && !s.lately():
 			return nil, translate(err)
 		case Vanished(err):
 			rest(ctx, holdPause)
-		case !errors.Is(err, context.Canceled): // by cutOff
+		case !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
 			return nil, translate(err)
 		}
 	}
 }
 
+// try ends early when it was of no use: cutOff, or half the time is over.
 func (s *holds) try(ctx context.Context, of *asking, raw []byte) (*nats.Msg, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, HoldWait/2)
 	s.mu.Lock()
 	s.tries[of] = cancel
 	s.mu.Unlock()
@@ -158,6 +163,10 @@ func (s *holds) try(ctx context.Context, of *asking, raw []byte) (*nats.Msg, err
 	}()
 	return s.b.nc.RequestWithContext(ctx, holdsSubject, raw)
 }
+
+// heard notes a sign of life of billing, and lately tells of one.
+func (s *holds) heard()       { s.answered.Store(time.Now().UnixNano()) }
+func (s *holds) lately() bool { return time.Since(time.Unix(0, s.answered.Load())) < freshFor }
 
 // cutOff ends the waits for answers that went with their connection.
 func (s *holds) cutOff() {

@@ -74,6 +74,6 @@ const (
 	factTries      = 20
 	factPause      = 500 * time.Millisecond
 	factPull       = 10 * time.Second
-	factAckWait    = 60 * time.Second
+	factAckWait    = 10 * time.Second
 	factAckPending = 20_000
 )

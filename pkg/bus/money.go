@@ -33,6 +33,7 @@ func (b *Bus) RenewHolds(ctx context.Context, jobs []string, expires time.Time) 
 			return renewed, fmt.Errorf("renew holds: %w", err)
 		}
 		renewed += a.Renewed
+		b.holds.heard()
 	}
 	return renewed, nil
 }

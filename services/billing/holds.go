@@ -103,18 +103,17 @@ func (s *service) decideGroup(ctx context.Context, group []bus.HoldAsk) {
 	}
 }
 
-// hold asks the ledger, and once more when the moment was bad: a hold that
-// stands already is answered the same again.
+// hold asks the ledger, and again while the moment is bad: a hold that stands
+// already is answered the same again.
 func (s *service) hold(ctx context.Context, holds []bus.Hold) (answers []bus.HoldAnswer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, holdWait)
 	defer cancel()
-	for range holdTries {
+	for {
 		answers, err = s.book.Hold(ctx, holds)
-		if err == nil || !fault.Is(err, fault.Busy) && !fault.Is(err, fault.Unavailable) {
+		if err == nil || !fault.Is(err, fault.Busy) && !fault.Is(err, fault.Unavailable) || !rest(ctx, holdPause) {
 			return answers, err
 		}
 	}
-	return answers, err
 }
 
 func (s *service) answer(ask bus.HoldAsk, a bus.HoldAnswer) {

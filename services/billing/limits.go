@@ -9,11 +9,11 @@ const (
 	// more is answered busy. At the rate of a busy server it is a tenth of a
 	// second, well within what an edge waits.
 	holdQueueMax = 2000
-	// holdWait bounds one statement of holds, its repetition included. An edge
-	// waits a second.
-	holdWait = 900 * time.Millisecond
-	// holdTries: a lost connection or a deadlock is worth one more.
-	holdTries = 2
+	// holdWait bounds one statement of holds, its repetitions included: less than
+	// edges wait. holdPause is what lies between those; a database that is started
+	// anew, or handed over, is back soon.
+	holdWait  = 1500 * time.Millisecond
+	holdPause = 20 * time.Millisecond
 
 	// usageBatchMax and usageBatchWait are when a batch of usage leaves: the
 	// time is what ends it, unless more waits than can be booked meanwhile.

@@ -67,7 +67,7 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 		raw.Text, raw.IDs = nil, nil
 	}
 	x.body, x.bytes = body, len(body)
-	if e.keys.Empty(a.Hold.Account) {
+	if e.keys.Empty(a.Hold.Account) || !e.billing.Load() {
 		if err := x.funded(); err != nil {
 			return nil, err
 		}
@@ -122,8 +122,9 @@ type exchange struct {
 }
 
 // funded asks for the hold before anything is sent: the account seems to have no
-// money, and no worker shall begin for nothing. The ledger decides all the same,
-// since what this edge knows may be older than a credit that the caller has seen.
+// money, or nobody to say so, and no worker shall begin for nothing. The ledger
+// decides all the same: what this edge knows may be older than a credit that the
+// caller has seen.
 func (x *exchange) funded() error {
 	x.asked = true
 	x.e.bus.AskHold(x.a.Hold, x.hold)

@@ -154,6 +154,7 @@ type cluster struct {
 	data    string
 	admin   *billing.Admin
 	nats    *process
+	books   *process // billing
 	account billing.Account
 	key     string
 	edge    *process
@@ -182,7 +183,7 @@ func newCluster(t *testing.T, s shape) *cluster {
 	}
 	c.account, c.key = c.customer("customer", s.credit, billing.KeyOptions{})
 	c.startBus("127.0.0.1:0")
-	c.spawn("billing", []string{"DATABASE_URL=" + c.dsn, "BILLING_SWEEP_EVERY=200ms", "BILLING_SWEEP_AFTER=1s"}, "billing")
+	c.startBilling()
 	sim := c.spawn("sim", append([]string{"SIM_LISTEN=127.0.0.1:0", "SIM_MODELS=glm-5.2=1048576,qwen3.8-27b,kimi-k3=2000000", "SIM_ALLOW_DIE=true"}, s.simEnv...), "sim")
 	c.sim = sim.address()
 	for range max(1, s.workers) {
@@ -196,6 +197,11 @@ func (c *cluster) startBus(listen string) {
 	c.t.Helper()
 	c.nats = c.spawn("nats", nil, "nats", "--listen", listen, "--data", filepath.Join(c.data, "nats"))
 	c.bus = c.nats.address()
+}
+
+func (c *cluster) startBilling() {
+	c.t.Helper()
+	c.books = c.spawn("billing", []string{"DATABASE_URL=" + c.dsn, "BILLING_SWEEP_EVERY=200ms", "BILLING_SWEEP_AFTER=1s"}, "billing")
 }
 
 func (c *cluster) spawn(name string, env []string, args ...string) *process {

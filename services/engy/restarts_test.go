@@ -1,0 +1,107 @@
+package main_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/pg"
+	"github.com/engy-ai/engy/pkg/pg/pgtest"
+)
+
+// What was on its way goes again, and what is away for a moment is waited for: a
+// client that repeats what is refused for the moment, as they all do, notices
+// nothing.
+func TestRestartsLoseNoRequest(t *testing.T) {
+	t.Parallel()
+	for name, restart := range map[string]func(*cluster){
+		"of the bus": func(c *cluster) {
+			c.nats.kill()
+			c.startBus(strings.TrimPrefix(c.bus, "nats://"))
+		},
+		"of billing": func(c *cluster) {
+			c.books.kill()
+			c.startBilling()
+		},
+		"of billing in good order": func(c *cluster) {
+			require.Zero(c.t, c.books.stop())
+			c.startBilling()
+		},
+		"of the database": (*cluster).cutDatabase,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, shape{})
+			c.addWorker()
+			before := c.balance()
+			load := c.load(8)
+			for n := range int64(2) {
+				c.eventually("requests are served", func() bool { return load.served.Load() >= 100*(n+1) })
+				restart(c)
+			}
+			c.eventually("requests are served again", func() bool { return load.served.Load() >= 300 })
+			load.stop()
+			require.Positive(t, int64(c.settled(before)))
+		})
+	}
+}
+
+// load is many clients that ask one question after the other.
+type load struct {
+	served atomic.Int64
+	stop   func()
+}
+
+func (c *cluster) load(clients int) *load {
+	var l load
+	var all sync.WaitGroup
+	var over atomic.Bool
+	l.stop = func() {
+		over.Store(true)
+		all.Wait()
+	}
+	for range clients {
+		all.Go(func() {
+			for !over.Load() {
+				resp := c.insist(hello("[[sim tokens=5 itl=5ms]]", false))
+				if body := c.body(resp); resp.StatusCode != 200 {
+					c.t.Errorf("%d %s", resp.StatusCode, body)
+				}
+				l.served.Add(1)
+			}
+		})
+	}
+	c.t.Cleanup(l.stop)
+	return &l
+}
+
+// insist asks again, a few times, when it is told to.
+func (c *cluster) insist(a ask) *http.Response {
+	for try := 0; ; try++ {
+		resp := c.chat(c.key, a)
+		if resp.StatusCode != 503 || try == 5 {
+			return resp
+		}
+		c.t.Log("told to ask again: ", c.body(resp))
+	}
+}
+
+// cutDatabase ends all connections to the database, for a while.
+func (c *cluster) cutDatabase() {
+	c.t.Helper()
+	at, err := url.Parse(c.dsn)
+	require.NoError(c.t, err)
+	name := strings.TrimPrefix(at.Path, "/")
+	at.Path = "/postgres"
+	pool := pgtest.Open(c.t, pg.Config{DSN: at.String(), Name: "cut"})
+	for range 30 {
+		_, err := pool.Exec(c.t.Context(),
+			"select pg_terminate_backend(pid), pg_sleep(0.01) from pg_stat_activity where datname = $1", name)
+		require.NoError(c.t, err)
+	}
+}
