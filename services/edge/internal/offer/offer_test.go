@@ -35,7 +35,7 @@ type world struct {
 	body     []byte
 	hold     func()
 	cut      atomic.Int64 // when the connection was lost, in Unix nanoseconds
-	jobs     int // that were placed
+	jobs     int          // that were placed
 }
 
 func newWorld(t *testing.T, change func(*offer.Config)) *world {
