@@ -23,7 +23,8 @@ type Ticket struct {
 	// Deadline is when the owner gives up.
 	Deadline time.Time `json:"deadline"`
 	Priority int       `json:"priority,omitzero"`
-	// Affinity is a hash of the prompt's beginning, for warm caches.
+	// Affinity is the same for prompts of an account that begin alike, which find a
+	// warm cache where one of them was computed. Empty for those too short to matter.
 	Affinity string `json:"affinity,omitzero"`
 	// Trace is a W3C traceparent, empty when nothing is traced.
 	Trace string `json:"trace,omitzero"`

@@ -67,6 +67,8 @@ type Request struct {
 	// PromptTokens is the estimate of the prompt, set when the request is admitted,
 	// for answers that name a count before the engine has.
 	PromptTokens int64 `json:"-"`
+	// CacheKey is the caller's name for requests that begin alike.
+	CacheKey string `json:"-"`
 	// Note is what the codec that read the request needs to write the answer.
 	// Nobody else reads it.
 	Note any `json:"-"`

@@ -79,7 +79,7 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 			if !e.cfg.Dispatch {
 				return "", false
 			}
-			return e.fleet.Idlest(asks, a.Ticket.Region)
+			return e.fleet.Choose(asks, a.Ticket.Region, a.Ticket.Affinity)
 		},
 		Hold:  x.askHold,
 		Other: func(except func(string) bool) (string, string, bool) { return e.fleet.Other(asks, except) },

@@ -184,8 +184,7 @@ func newCluster(t *testing.T, s shape) *cluster {
 	c.account, c.key = c.customer("customer", s.credit, billing.KeyOptions{})
 	c.startBus("127.0.0.1:0")
 	c.startBilling()
-	sim := c.spawn("sim", append([]string{"SIM_LISTEN=127.0.0.1:0", "SIM_MODELS=glm-5.2=1048576,qwen3.8-27b,kimi-k3=2000000", "SIM_ALLOW_DIE=true"}, s.simEnv...), "sim")
-	c.sim = sim.address()
+	c.sim = c.engine("sim", s.simEnv...)
 	for range max(1, s.workers) {
 		c.addWorker()
 	}
@@ -209,6 +208,13 @@ func (c *cluster) spawn(name string, env []string, args ...string) *process {
 	p := spawn(c.t, name, append([]string{"NATS_URL=" + c.bus, "LOG_LEVEL=debug"}, env...), args...)
 	c.logs = append(c.logs, p)
 	return p
+}
+
+// engine starts a simulator and gives its address.
+func (c *cluster) engine(name string, env ...string) string {
+	c.t.Helper()
+	env = append([]string{"SIM_LISTEN=127.0.0.1:0", "SIM_MODELS=glm-5.2=1048576,qwen3.8-27b,kimi-k3=2000000", "SIM_ALLOW_DIE=true"}, env...)
+	return c.spawn(name, env, "sim").address()
 }
 
 func (c *cluster) addWorker(env ...string) *process {

@@ -133,7 +133,7 @@ func (c Config) Decide(req *llm.Request, p bus.Principal, job string, now time.T
 	}
 	a.Ticket = bus.Ticket{
 		Job: job, Region: region, Model: a.Model.ID, Worker: worker,
-		Class: a.Need.Class, PromptTokens: tokens,
+		Class: a.Need.Class, PromptTokens: tokens, Affinity: affinity(req, p.Account, tokens),
 		Deadline: now.Add(c.Deadline),
 	}
 	a.Hold.Job, a.Hold.Account, a.Hold.Key = job, p.Account, p.Key

@@ -88,28 +88,6 @@ func (f *Fleet) Full(worker string) {
 	}
 }
 
-// Idlest names the worker of a region that meets the need and has the smallest part
-// of its slots in use, false when none has a free one.
-func (f *Fleet) Idlest(n Need, region string) (worker string, ok bool) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	used, slots := 0, 0 // of the one chosen
-	for id, m := range f.models[n.Model] {
-		if m.Region != region || m.full || m.others >= m.Slots || !n.met(m) {
-			continue
-		}
-		jobs, ok := f.own(id)
-		u := m.others + jobs
-		if !ok || u >= m.Slots {
-			continue
-		}
-		if slots == 0 || u*slots < used*m.Slots || u*slots == used*m.Slots && m.Slots > slots {
-			worker, used, slots = id, u, m.Slots
-		}
-	}
-	return worker, slots > 0
-}
-
 // Left takes a worker's model out.
 func (f *Fleet) Left(worker, model string) {
 	f.mu.Lock()

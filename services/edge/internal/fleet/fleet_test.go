@@ -301,7 +301,7 @@ func TestAJobIsSentToTheIdlestWorker(t *testing.T) {
 	doubted := ""
 	f := fleet.New(time.Now, func(worker string) (int, bool) { return own[worker], worker != doubted })
 	idlest := func(n fleet.Need, region string) string {
-		w, ok := f.Idlest(n, region)
+		w, ok := f.Choose(n, region, "")
 		require.Equal(t, w != "", ok)
 		return w
 	}

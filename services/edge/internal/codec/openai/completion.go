@@ -60,7 +60,7 @@ func decodeCompletion(body []byte) (*llm.Request, error) {
 		},
 		func() error { return in.logprobs(req) },
 		func() (err error) { req.Policy, err = wire.Policy(in.Provider); return err },
-		func() (err error) { req.Extra, err = Extra(in.Extra, chatOnly()...); return err },
+		func() error { return Settings(req, in.Extra, chatOnly()...) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

@@ -112,7 +112,7 @@ func (c Codec) Decode(route string, body []byte) (*llm.Request, error) {
 		func() error { return tools(req, in) },
 		func() error { return effort(req, in) },
 		func() (err error) { req.Policy, err = wire.Policy(in.Provider); return err },
-		func() (err error) { req.Extra, err = Extra(in.Extra); return err },
+		func() error { return Settings(req, in.Extra) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

@@ -33,6 +33,23 @@ func known(name string) bool {
 	return false
 }
 
+// cacheKeyBytesMax bounds what is read of a cache's name.
+const cacheKeyBytesMax = 1024
+
+// Settings keeps the members of a request that the platform does not read, as Extra
+// does, and reads what the caller calls its cache.
+func Settings(req *llm.Request, raw jsontext.Value, drop ...string) (err error) {
+	if req.Extra, err = Extra(raw, drop...); err != nil {
+		return err
+	}
+	return wire.Members(raw, func(name string, value jsontext.Value) error {
+		if name == "prompt_cache_key" && value.Kind() == '"' {
+			req.CacheKey = string(value[:min(len(value), cacheKeyBytesMax)])
+		}
+		return nil
+	})
+}
+
 // Extra keeps the members that the platform does not read, in their order and
 // byte for byte. Those of the given names, in small letters, are left out in any
 // case.

@@ -99,6 +99,21 @@ func TestEffortIsReadInAllItsForms(t *testing.T) {
 	}
 }
 
+func TestACallerMayNameItsCache(t *testing.T) {
+	t.Parallel()
+	for path, prompt := range map[string]string{route: `"messages":[{"role":"user","content":"x"}]`, rawRoute: `"prompt":"x"`} {
+		for key, want := range map[string]string{
+			`"shelf"`: `"shelf"`, `null`: "", `7`: "",
+			`"` + strings.Repeat("x", 5000) + `"`: `"` + strings.Repeat("x", 1023),
+		} {
+			req, err := openai.Codec{}.Decode(path, []byte(`{"model":"m",`+prompt+`,"prompt_cache_key":`+key+`}`))
+			require.NoError(t, err)
+			require.Equal(t, want, req.CacheKey)
+			require.Empty(t, req.Extra, "no engine reads it")
+		}
+	}
+}
+
 func TestNoBodyIsDear(t *testing.T) {
 	t.Parallel()
 	codectest.Hostile(t, openai.Codec{}, route, map[string]string{

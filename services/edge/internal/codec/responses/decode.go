@@ -153,7 +153,7 @@ func extra(req *llm.Request, in *request) error {
 	if format != nil {
 		drop = append(drop, "response_format")
 	}
-	if req.Extra, err = openai.Extra(in.Extra, drop...); err != nil {
+	if err := openai.Settings(req, in.Extra, drop...); err != nil {
 		return err
 	}
 	if format != nil {

@@ -30,6 +30,13 @@ func TestEffortIsRead(t *testing.T) {
 	}
 }
 
+func TestACallerMayNameItsCache(t *testing.T) {
+	t.Parallel()
+	req := decoded(t, `{"model":"m","input":"go","prompt_cache_key":"shelf"}`)
+	require.Equal(t, `"shelf"`, req.CacheKey)
+	require.Empty(t, req.Extra)
+}
+
 func TestRequirementsForWorkersAreRead(t *testing.T) {
 	t.Parallel()
 	req := decoded(t, `{"model":"m","input":"go","provider":{"zdr":true,"region_only":["eu"],"data_collection":"deny"}}`)
