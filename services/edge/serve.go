@@ -54,18 +54,6 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 	if e.keeper.wants(call.Principal, call.Request.Policy) {
 		x.kept = &kept{prompt: body}
 	}
-	if call.Request.Stream {
-		// Only streams name a count before the engine has; they also teach, which
-		// is enough.
-		x.size = count.Measure(call.Request)
-		call.Request.PromptTokens = e.counts.Tokens(a.Model.ID, x.size)
-	}
-	// The request travels as body. Nothing reads its words again, and they would
-	// keep all of what the caller sent.
-	call.Request.Items, call.Request.Tools, call.Request.Extra = nil, nil, nil
-	if raw := call.Request.Raw; raw != nil {
-		raw.Text, raw.IDs = nil, nil
-	}
 	x.body, x.bytes = body, len(body)
 	if e.keys.Empty(a.Hold.Account) || !e.billing.Load() {
 		if err := x.funded(); err != nil {
@@ -91,7 +79,24 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 		return nil, err
 	}
 	e.memory.take(len(body))
+	x.read()
 	return x, nil
+}
+
+// read looks at the words of a prompt for the last time, while they are on their way
+// to the engine as body. They would keep all of what the caller sent.
+func (x *exchange) read() {
+	req := x.call.Request
+	if req.Stream {
+		// Only streams name a count before the engine has; they also teach, which
+		// is enough.
+		x.size = count.Measure(req)
+		req.PromptTokens = x.e.counts.Tokens(x.a.Model.ID, x.size)
+	}
+	req.Items, req.Tools, req.Extra = nil, nil, nil
+	if raw := req.Raw; raw != nil {
+		raw.Text, raw.IDs = nil, nil
+	}
 }
 
 // exchange is one request under way.
