@@ -63,6 +63,7 @@ type Bus struct {
 	bookings bookings
 	whole    atomic.Bool // the publishers and receipts are there
 	outboxes sync.Map    // owner -> *outbox
+	unread   garbled
 	// life is what facts are repeated under: it outlives whoever connected.
 	life    context.Context
 	retries sync.WaitGroup

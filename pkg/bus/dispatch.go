@@ -57,7 +57,7 @@ func (b *Bus) Dispatches(ctx context.Context, worker string, take func(Ticket, W
 	handle := func(m *nats.Msg) {
 		t, w, err := readDispatch(m.Data)
 		if err != nil {
-			b.log.Error("dispatch cannot be read", "error", err)
+			b.garbled("dispatch", err)
 		}
 		if err == nil && take(t, w) {
 			return
@@ -102,7 +102,7 @@ func (b *Bus) declines(m *nats.Msg, o Owner) {
 		job, err = Name(job)
 	}
 	if err != nil {
-		b.log.Error("answer to a dispatch cannot be read", "error", err)
+		b.garbled("decline", err)
 		return
 	}
 	o.Declined(sender(m.Subject), job, attempt, len(m.Data) == 0)

@@ -210,7 +210,7 @@ func (b *Bus) frames(m *nats.Msg, o Owner) {
 	var ok bool
 	if fs.Frames, ok = readFrames(m.Data); !ok {
 		if err := Unmarshal(m.Data, &fs); err != nil {
-			b.log.Error("frames cannot be read", "error", err)
+			b.garbled("frames", err)
 			return
 		}
 	}
@@ -255,7 +255,8 @@ func (b *Bus) StillWanted(ctx context.Context, owner, worker string, running []R
 
 func (b *Bus) alive(m *nats.Msg, o Owner) {
 	var a Alive
-	if Unmarshal(m.Data, &a) != nil {
+	if err := Unmarshal(m.Data, &a); err != nil {
+		b.garbled("alive", err)
 		return
 	}
 	raw, err := Marshal(AliveAnswer{Gone: o.Alive(sender(m.Subject), a.Jobs)})

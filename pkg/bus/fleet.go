@@ -188,7 +188,7 @@ func (b *Bus) follow(ctx context.Context, bucket string, ready func(), each func
 				continue
 			}
 			if err := each(e); err != nil {
-				b.log.Error("entry cannot be read", "bucket", bucket, "error", err)
+				b.garbled("entry of "+bucket, err)
 			}
 		case <-ctx.Done():
 			return nil

@@ -214,7 +214,7 @@ func (b *Bus) ServeHolds(ctx context.Context, take func(HoldAsk)) error {
 	sub, err := b.nc.QueueSubscribe(holdsSubject, "billing", func(m *nats.Msg) {
 		lines := bytes.Split(m.Data, []byte("\n"))
 		if len(lines) > HoldGroupMax {
-			b.log.Error("holds cannot be read", "count", len(lines))
+			b.garbled("holds", nil)
 			return
 		}
 		group := &heldGroup{msg: m, lines: make([][]byte, len(lines))}
@@ -222,7 +222,7 @@ func (b *Bus) ServeHolds(ctx context.Context, take func(HoldAsk)) error {
 		for i, line := range lines {
 			ask := HoldAsk{place: i, group: group}
 			if err := Unmarshal(line, &ask.Hold); err != nil {
-				b.log.Error("hold cannot be read")
+				b.garbled("hold", err)
 				err = ask.Answer(HoldAnswer{Code: fault.Invalid, Message: "the hold cannot be read"})
 				if err != nil {
 					b.log.Warn("hold not answered", "error", err)

@@ -44,7 +44,7 @@ func (b *Bus) ServeRenewals(ctx context.Context, renew func(context.Context, Ren
 	sub, err := b.nc.QueueSubscribe(renewals, "billing", func(m *nats.Msg) {
 		var r Renewal
 		if err := Unmarshal(m.Data, &r); err != nil || len(r.Jobs) > RenewalJobsMax {
-			b.log.Error("renewal cannot be read")
+			b.garbled("renewal", err)
 			return
 		}
 		n, err := renew(ctx, r)

@@ -200,7 +200,7 @@ func (p *puller) got(msg *nats.Msg) error {
 	}
 	d := &Delivery{msg: msg}
 	if err := Unmarshal(msg.Data, &d.Ticket); err != nil {
-		p.b.log.Error("ticket cannot be read", "stream", jobsStream(p.q.Region))
+		p.b.garbled("ticket", err)
 		return d.Drop()
 	}
 	p.take(d)
