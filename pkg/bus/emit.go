@@ -194,8 +194,8 @@ func (s *Stream) Finish(ctx context.Context, events []llm.Event, end End) (wante
 		switch {
 		case err == nil:
 			return wanted, nil
-		case try < finishTries && Vanished(err) && rest(ctx, finishPause):
-			// An owner that has just reconnected hears it a little later.
+		case Vanished(err) && (try < finishTries || s.box.b.Fresh()) && rest(ctx, finishPause):
+			// An owner that has just reconnected, or has yet to, hears it a little later.
 			continue
 		}
 		return false, fmt.Errorf("finish %s: %w", s.job, translate(err))
@@ -252,6 +252,22 @@ func (b *Bus) StillWanted(ctx context.Context, owner, worker string, running []R
 	}
 	return a.Gone, nil
 }
+
+// Lives asks whether an owner lives, for who settles the jobs of dead ones. An error
+// says that this is not known: it did not answer in time, or nobody did on a new
+// connection.
+func (b *Bus) Lives(ctx context.Context, owner string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, livesWait)
+	defer cancel()
+	_, err := b.StillWanted(ctx, owner, asker, nil)
+	if Vanished(err) && !b.Fresh() {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// asker stands where a worker's name would, and is none.
+const asker = "-"
 
 func (b *Bus) alive(m *nats.Msg, o Owner) {
 	var a Alive

@@ -68,6 +68,7 @@ const (
 	pullBatchMax = 1024
 
 	askTimeout     = 5 * time.Second
+	livesWait      = time.Second
 	chunkTimeout   = 20 * time.Second
 	finishTries    = 5
 	finishPause    = 500 * time.Millisecond

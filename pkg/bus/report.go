@@ -10,9 +10,11 @@ import (
 // Report is a worker's own short note, without content, on an attempt whose
 // owner has not said that it is booked: it settles a job whose owner died.
 type Report struct {
-	Job     string          `json:"job"`
-	Attempt int             `json:"attempt"`
-	Worker  string          `json:"worker"`
+	Job     string `json:"job"`
+	Attempt int    `json:"attempt"`
+	Worker  string `json:"worker"`
+	// Owner is the edge that granted the attempt. Older workers do not name it.
+	Owner   string          `json:"owner,omitzero"`
 	Model   string          `json:"model"`
 	Outcome pricing.Outcome `json:"outcome"`
 	Tokens  llm.Usage       `json:"tokens"`

@@ -346,6 +346,51 @@ func TestAReportSettlesTheJobOfADeadEdge(t *testing.T) {
 	p.settled(t, 970)
 }
 
+// edge is one that has no jobs and tells when it is asked whether it lives.
+type edge struct{ asked chan string }
+
+func (edge) Grant(bus.Claim) (bus.Grant, []byte)               { return bus.Grant{Verdict: bus.Gone}, nil }
+func (edge) Declined(_, _ string, _ int, _ bool)               {}
+func (edge) Body(bus.Claim) []byte                             { return nil }
+func (edge) Take(string, bus.Frame, func()) bool               { return false }
+func (e edge) Alive(who string, _ []bus.Running) []bus.Running { e.asked <- who; return nil }
+
+// A worker may take an edge for dead that is only cut off from it: two would book
+// the same job then, and the client has been told what the edge books.
+func TestALivingEdgeBooksItsJobsItself(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, 1000)
+	p.run(t, billing.Config{}, nil)
+	e := edge{asked: make(chan string, 10)}
+	ready := make(chan struct{})
+	die := bustest.Run(t, func(ctx context.Context) error { return p.bus.Own(ctx, "edge-1", e, func() { close(ready) }) })
+	<-ready
+	report := bus.Report{
+		Attempt: 1, Worker: "w", Owner: "edge-1", Model: "m", Outcome: pricing.Finished,
+		Tokens: llm.Usage{Prompt: 10, Completion: 5}, Time: time.Now(),
+	}
+	for n := range 2 {
+		p.ask(t, p.hold(n, 400))
+		report.Job = job(n)
+		require.NoError(t, p.bus.WriteReport(report))
+		require.Equal(t, "-", <-e.asked)
+	}
+	require.NoError(t, p.bus.RecordUsage(p.usage(0, 7)))
+	require.Eventually(t, func() bool {
+		b, err := p.admin.Balance(t.Context(), p.account)
+		return err == nil && b.Micro == 993 && b.OpenHolds == 1
+	}, soon, check)
+	// The other job's edge dies without a word.
+	die()
+	p.ask(t, p.hold(2, 400))
+	report.Job = job(2)
+	require.NoError(t, p.bus.WriteReport(report))
+	require.Eventually(t, func() bool {
+		b, err := p.admin.Balance(t.Context(), p.account)
+		return err == nil && b.Micro == 963 && b.OpenHolds == 1
+	}, soon, check)
+}
+
 func TestHoldsThatRanOutAreSettledByReportOrGivenBack(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, 1000)

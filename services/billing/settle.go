@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/engy-ai/engy/pkg/bus"
-	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/services/billing/internal/ledger"
 )
 
@@ -25,29 +24,6 @@ func (s *service) bookUsage(ctx context.Context, events []bus.UsageEvent) error 
 		ended[i] = ledger.ByUsage(e)
 	}
 	return s.settle(ctx, ended)
-}
-
-// settleOrphans books jobs whose edge died, by the report of the worker that
-// served them.
-func (s *service) settleOrphans(ctx context.Context) error {
-	return s.Bus.Orphans(ctx, orphanDurable, func(ctx context.Context, r bus.Report) error {
-		h, err := s.book.HoldOf(ctx, r.Job)
-		if fault.Is(err, fault.NotFound) {
-			// Settled already: the edge lived longer than it seemed.
-			s.Log.Info("report without an open hold", "job", r.Job, "worker", r.Worker)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		e, err := ledger.ByReport(h, r)
-		if err != nil {
-			s.Log.Error("ALARM: report cannot be priced", "job", r.Job, "worker", r.Worker, "error", err)
-			s.count.alarm(ctx, "report_unpriced", 1)
-			return nil
-		}
-		return s.settle(ctx, []ledger.Ended{e})
-	})
 }
 
 // sweepExpired ends holds that ran out: by the report of their worker when

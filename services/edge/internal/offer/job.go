@@ -61,6 +61,7 @@ type Job struct {
 	bytes   int
 	reached bool // something has reached the client
 	slow    bool // the client did not keep up
+	left    bool // the client has left
 	tried   []string
 	end     *bus.End
 	served  string // the worker whose end was taken
@@ -242,6 +243,10 @@ func (j *Job) finish(worker string, f bus.Frame, booked func()) {
 		last = f.Events[n-1]
 	}
 	j.letGo()
+	if last.Kind == llm.Failed && last.Fault != nil && last.Fault.Code == fault.Canceled && !j.left {
+		// Nobody here has cancelled it, so the client does not pay for it.
+		last.Fault = &llm.Fault{Code: fault.Engine, Message: "the worker gave the job up"}
+	}
 	if j.slow {
 		last = llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Canceled, Message: "the client reads too slowly"}}
 	}
@@ -528,7 +533,7 @@ func (j *Job) Booked() {
 // of what was produced.
 func (j *Job) Abandon(ctx context.Context) Result {
 	j.mu.Lock()
-	j.reached = true // no other attempt from here on
+	j.left, j.reached = true, true // no other attempt from here on
 	worker, attempt := j.worker, j.attempt
 	j.mu.Unlock()
 	if worker != "" {

@@ -197,7 +197,7 @@ func (j *run) finish(ctx context.Context, stream *bus.Stream, events []llm.Event
 	}
 	j.r.log.Warn("job not booked, reporting it", "job", j.ticket.Job, "error", err)
 	report := bus.Report{
-		Job: j.ticket.Job, Attempt: j.attempt, Worker: j.r.cfg.Worker, Model: j.ticket.Model,
+		Job: j.ticket.Job, Attempt: j.attempt, Worker: j.r.cfg.Worker, Owner: j.ticket.Owner, Model: j.ticket.Model,
 		Outcome: end.Outcome, Tokens: end.Usage, Time: time.Now().UTC(), EngineMS: took.Milliseconds(),
 	}
 	if err := j.r.bus.WriteReport(report); err != nil {

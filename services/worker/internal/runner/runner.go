@@ -79,7 +79,7 @@ type Runner struct {
 // Causes of the end of a job that did not come from its engine.
 var (
 	errUnwanted = fault.New(fault.Canceled, "nobody wants the job any more")
-	errOrphaned = fault.New(fault.Canceled, "the owner died")
+	errOrphaned = fault.New(fault.Unavailable, "the owner died")
 	errStopping = fault.New(fault.Engine, "the worker is stopping")
 	errDeadline = fault.New(fault.Timeout, "the request took too long")
 )
@@ -331,8 +331,10 @@ func (r *Runner) alive(ctx context.Context) {
 	asks.Wait()
 }
 
-// missed counts a silence of an owner, and tells whether it is dead.
+// missed counts a silence of an owner, and tells whether it is dead. On a new
+// connection silence means nothing: the owner's may take longer.
 func (r *Runner) missed(owner string, silent bool) bool {
+	silent = silent && !r.bus.Fresh()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !silent {
