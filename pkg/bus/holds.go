@@ -37,7 +37,7 @@ type asking struct {
 // AskHold asks billing for a hold and does not wait: done is called once, on
 // another goroutine, and must not block. An error means that nobody answered in
 // time, at most twice HoldWait: the hold may or may not stand, so the job must
-// still be settled.
+// still be settled. Only when Vanished is true of it nobody has ever got the question.
 func (b *Bus) AskHold(h Hold, done func(HoldAnswer, error)) {
 	b.holds.mu.Lock()
 	b.holds.waiting = append(b.holds.waiting, asking{h, time.Now(), done})
@@ -133,16 +133,24 @@ func (b *Bus) askHolds(group []asking) ([]HoldAnswer, error) {
 func (s *holds) answer(of *asking, raw []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(s.b.life, HoldWait)
 	defer cancel()
+	asked := false // of somebody who may have heard it
 	for {
 		msg, err := s.try(ctx, of, raw)
+		asked = asked || !Vanished(err)
 		switch {
 		case err == nil:
 			s.heard()
 			return msg, nil
-		case ctx.Err() != nil, Vanished(err) && !s.b.Fresh() && !s.lately():
-			return nil, translate(err)
 		case Vanished(err):
-			rest(ctx, holdPause)
+			if (s.b.Fresh() || s.lately()) && rest(ctx, holdPause) {
+				continue
+			}
+			if asked {
+				err = context.DeadlineExceeded
+			}
+			return nil, translate(err)
+		case ctx.Err() != nil:
+			return nil, translate(err)
 		case !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
 			return nil, translate(err)
 		}

@@ -114,7 +114,8 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 		KeepAlive: cfg.KeepAlive, WriteWait: WriteWait, Grace: cfg.Grace, RequestsMax: RequestsMax,
 		Origins: cfg.Origins,
 	}, httpapi.Deps{
-		Codecs: codec.Text(), Speaker: codec.Speaker, Check: e.keys.Check, Open: e.open,
+		Dropped: func(bytes int) { e.memory.take(bytes); e.memory.give(bytes) },
+		Codecs:  codec.Text(), Speaker: codec.Speaker, Check: e.keys.Check, Open: e.open,
 		Models: e.models, Model: e.model, Count: e.count, NewID: newID, Healthy: e.ready, Log: d.Log, Ready: d.Ready,
 	})
 	if err != nil {
@@ -136,15 +137,28 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 func (e *edge) prune(ctx context.Context) error {
 	tick := time.NewTicker(bus.HeartbeatEvery)
 	defer tick.Stop()
+	var deaf time.Time // when the bus was last out of hearing
 	for {
 		select {
 		case <-tick.C:
-			e.fleet.Prune()
+			if !e.hears(ctx) {
+				deaf = time.Now()
+			}
+			// Who was not heard meanwhile may well be alive.
+			if time.Since(deaf) > bus.HeartbeatLife && time.Since(e.bus.Reconnected()) > bus.HeartbeatLife {
+				e.fleet.Prune()
+			}
 			e.settling.prune()
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+func (e *edge) hears(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, bus.HeartbeatEvery/2)
+	defer cancel()
+	return e.bus.Connected() && e.bus.Answers(ctx)
 }
 
 // renew keeps the holds of jobs that take long; the hold of an edge that died is

@@ -2,6 +2,7 @@ package edge_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -55,10 +56,54 @@ func TestNoWorkerBeginsForAnEmptyAccount(t *testing.T) {
 // A hold that may stand is given back, though no job was placed.
 func TestAHoldThatNobodyAnsweredIsSettled(t *testing.T) {
 	t.Parallel()
-	w := emptied(t, func(w *world) { w.hold = nil })
+	silent := make(chan struct{})
+	w := emptied(t, func(w *world) {
+		w.hold = func(h bus.Hold) bus.HoldAnswer {
+			<-silent
+			return bus.HoldAnswer{Micro: h.Micro}
+		}
+	})
+	t.Cleanup(func() { close(silent) })
 	resp := w.ask(true)
 	require.Equal(t, 503, resp.StatusCode, w.text(resp))
 	u := w.recorded(1)[0]
 	require.Equal(t, pricing.Failed, u.Outcome)
 	require.Zero(t, u.ChargedMicro)
+}
+
+func TestAHoldThatNobodyWasAskedForIsNoFact(t *testing.T) {
+	t.Parallel()
+	for _, empty := range []bool{true, false} {
+		w := newWorld(t, func(w *world) {
+			require.NoError(t, w.bus.PutFunds(t.Context(), bus.Funds{Account: "acct", Empty: empty}))
+			w.hold = nil
+		})
+		resp := w.ask(true)
+		require.Equal(t, 503, resp.StatusCode, w.text(resp))
+		w.stop()
+		require.Empty(t, w.recorded(0))
+	}
+}
+
+// A balance that covers a part is known before the job leaves: it begins once.
+func TestWhatAnEmptyAccountWasGivenIsWhatTheJobIsSentWith(t *testing.T) {
+	t.Parallel()
+	var limits []int64
+	var mu sync.Mutex
+	w := emptied(t, func(w *world) {
+		w.hold = func(h bus.Hold) bus.HoldAnswer { return bus.HoldAnswer{Micro: h.Micro / 2} }
+		serve := w.serve
+		w.serve = func(ctx context.Context, s *bus.Stream, req llm.Request) {
+			mu.Lock()
+			limits = append(limits, req.MaxTokens)
+			mu.Unlock()
+			serve(ctx, s, req)
+		}
+	})
+	require.Equal(t, 200, w.ask(false).StatusCode)
+	w.recorded(1)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Len(t, limits, 1)
+	require.Less(t, limits[0], int64(100))
 }

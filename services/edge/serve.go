@@ -57,12 +57,13 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 	x.body, x.bytes = body, len(body)
 	if e.keys.Empty(a.Hold.Account) || !e.billing.Load() {
 		if err := x.funded(); err != nil {
+			x.unplaced()
 			return nil, err
 		}
 	}
 	asks := need(a.Model.ID, a.Need)
 	x.job, err = e.desk.Place(offer.Order{
-		Ticket: a.Ticket, Body: body, Stream: call.Request.Stream,
+		Ticket: a.Ticket, Body: x.body, Stream: call.Request.Stream,
 		Dispatch: func() (worker string, ok bool) {
 			if !e.cfg.Dispatch {
 				return "", false
@@ -130,20 +131,22 @@ type exchange struct {
 // money, or nobody to say so, and no worker shall begin for nothing. The ledger
 // decides all the same: what this edge knows may be older than a credit that the
 // caller has seen.
-func (x *exchange) funded() error {
-	x.asked = true
+func (x *exchange) funded() (err error) {
+	x.asked, x.gated = true, true
 	x.e.bus.AskHold(x.a.Hold, x.hold)
 	<-x.held // bounded by the bus
-	if x.refusal != nil {
-		x.unplaced()
+	if x.refusal != nil || x.answer.Micro >= x.a.Hold.Micro {
+		return x.refusal
 	}
-	return x.refusal
+	x.a.Stretch(x.answer.Micro)
+	x.body, err = bus.Marshal(x.call.Request)
+	return err
 }
 
 // unplaced ends an exchange whose job was not placed: a hold that may stand is
 // given back.
 func (x *exchange) unplaced() {
-	if x.asked && x.answer.Code == "" {
+	if x.asked && x.stands() {
 		x.charge(pricing.Failed, llm.Usage{}, offer.Result{})
 		x.record(nil)
 	}
@@ -155,6 +158,10 @@ func (x *exchange) askHold() {
 		x.e.bus.AskHold(x.a.Hold, x.hold)
 	}
 }
+
+// stands tells whether there may be a hold: one that was granted, or that somebody was
+// asked for who did not answer. It is known when held is closed.
+func (x *exchange) stands() bool { return x.answer.Code == "" && !bus.Vanished(x.refusal) }
 
 // hold takes billing's answer: the first byte waits for it, the worker does not.
 func (x *exchange) hold(a bus.HoldAnswer, err error) {
@@ -352,7 +359,7 @@ func (x *exchange) end(cause error) {
 	<-x.held
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.call.Context), SettleWait)
 	defer cancel()
-	stands := x.answer.Code == "" // granted, or unknown because nobody answered
+	stands := x.stands()
 	switch {
 	case x.known:
 	case !stands:

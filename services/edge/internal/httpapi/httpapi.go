@@ -85,6 +85,8 @@ type Deps struct {
 	Check func(secret string) (bus.Principal, error)
 	// Open admits a call and starts it.
 	Open func(ctx context.Context, call Call) (Answer, error)
+	// Dropped hears of a body that was read, and that no Answer came of.
+	Dropped func(bytes int)
 	// Models lists what is served now; Model finds one of them by any spelling.
 	Models func() []openai.Model
 	Model  func(spelling string) (openai.Model, bool)

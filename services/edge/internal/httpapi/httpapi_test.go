@@ -79,6 +79,12 @@ type open func(ctx context.Context, c httpapi.Call) (httpapi.Answer, error)
 // start serves for one test and gives the address, and a function that stops.
 func start(t *testing.T, o open) (addr string, stop func() error) {
 	t.Helper()
+	return startNoting(t, o, func(int) {})
+}
+
+// startNoting is start for who hears of bodies that were dropped.
+func startNoting(t *testing.T, o open, dropped func(bytes int)) (addr string, stop func() error) {
+	t.Helper()
 	ids := 0
 	var mu sync.Mutex
 	ready := make(chan net.Addr, 1)
@@ -94,7 +100,7 @@ func start(t *testing.T, o open) (addr string, stop func() error) {
 			}
 			return bus.Principal{Account: "a", Key: "k"}, nil
 		},
-		Open:   o,
+		Open: o, Dropped: dropped,
 		Models: func() []openai.Model { return []openai.Model{{ID: "glm-5.2", Object: "model"}} },
 		Model: func(spelling string) (openai.Model, bool) {
 			return openai.Model{ID: "glm-5.2"}, strings.HasSuffix(spelling, "glm-5.2")
@@ -530,4 +536,25 @@ func TestAStopEndsStreamsAfterTheirGrace(t *testing.T) {
 	require.Contains(t, line, "assistant")
 	require.NoError(t, stop())
 	require.Contains(t, read(t, resp.Body), `"error"`)
+}
+
+// What a refused request leaves in memory is known to who gives memory back.
+func TestABodyThatNothingCameOfIsToldOf(t *testing.T) {
+	t.Parallel()
+	dropped := make(chan int, 10)
+	refuse := true
+	addr, _ := startNoting(t, func(ctx context.Context, c httpapi.Call) (httpapi.Answer, error) {
+		if refuse {
+			return nil, fault.New(fault.TooLarge, "no")
+		}
+		return good(ctx, c)
+	}, func(bytes int) { dropped <- bytes })
+	bodies := []string{`{"model":"m","messages":[{"role":"user","content":"hi"}]}`, `{"model":`}
+	for _, body := range bodies {
+		require.NotEqual(t, 200, post(t, addr, "/v1/chat/completions", goodKey, body).StatusCode)
+		require.Equal(t, len(body), <-dropped)
+	}
+	refuse = false
+	require.Equal(t, 200, post(t, addr, "/v1/chat/completions", goodKey, bodies[0]).StatusCode)
+	require.Empty(t, dropped)
 }

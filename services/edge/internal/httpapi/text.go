@@ -163,6 +163,11 @@ func (x *exchange) begin(route string, body []byte, p bus.Principal) error {
 		}
 		defer x.s.large.Release(1)
 	}
+	defer func() {
+		if x.answer == nil {
+			x.s.deps.Dropped(len(body))
+		}
+	}()
 	req, err := x.cd.Decode(route, body)
 	if err != nil {
 		return err

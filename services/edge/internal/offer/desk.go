@@ -25,6 +25,7 @@ type Bus interface {
 	Dispatch(d bus.Dispatch, body []byte) error
 	Forsake(region, worker string)
 	Cancel(worker string, r bus.Running) error
+	Answers(ctx context.Context) bool
 	Fresh() bool
 	Reconnected() time.Time
 	Probe(ctx context.Context, owner, worker string) ([]bus.Running, error)
@@ -293,9 +294,12 @@ const suspectsMax = 64
 func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 	defer w.probing.Store(false)
 	asked := time.Now()
+	hears := make(chan bool, 1)
+	go func() { hears <- d.hears(ctx) }()
 	bound, cancel := context.WithTimeout(ctx, d.cfg.ProbeWait)
 	defer cancel()
 	running, err := d.bus.Probe(bound, d.name, worker)
+	heard := <-hears
 	switch {
 	case err == nil:
 		w.seen.Store(time.Now().UnixNano())
@@ -307,11 +311,20 @@ func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 		return
 	case bus.Vanished(err):
 		d.died(worker)
+	case !heard || !d.hears(ctx):
+		return // the bus hangs, or this edge cannot hear it
 	default:
 		d.log.Warn("worker hangs", "worker", worker, "error", err)
 		d.fleet.Full(worker)
 	}
 	d.lost(worker)
+}
+
+// hears tells whether the bus answers within a part of what a worker is given.
+func (d *Desk) hears(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.ProbeWait/4)
+	defer cancel()
+	return d.bus.Answers(ctx)
 }
 
 // Older lists the jobs that have been open for a time.

@@ -48,7 +48,9 @@ type Job struct {
 
 	mu      sync.Mutex
 	offers  int
+	to, at  string // the worker, if one was named, and the region of the newest offer
 	offered *bus.Offered
+	away    *fault.Error   // why the queue could not be reached, nil when it was tried again
 	earlier []*bus.Offered // offers before that one
 	named   []string       // whom a ticket was offered by name and who did not come yet
 	asked   time.Time      // when the newest offer was made
@@ -104,6 +106,7 @@ func (j *Job) offer(worker, region string) error {
 	if err != nil {
 		return err
 	}
+	j.to, j.at, j.away = worker, region, nil
 	if j.offered != nil {
 		j.earlier = append(j.earlier, j.offered)
 	}
@@ -123,7 +126,8 @@ func (j *Job) ticket(worker, region string) bus.Ticket {
 	return t
 }
 
-// refused is called when the queue did not take an offer.
+// refused is called when the queue did not take an offer. One that cannot be reached
+// is tried again for as long as a job may wait.
 func (j *Job) refused(offer int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -131,7 +135,25 @@ func (j *Job) refused(offer int, err error) {
 		return
 	}
 	f := fault.Of(err)
-	j.fail(f.Code, f.Message)
+	if f.Code != fault.Unavailable {
+		j.fail(f.Code, f.Message)
+		return
+	}
+	j.away = f
+	time.AfterFunc(j.d.cfg.Again/4, func() { j.repeat(offer) })
+}
+
+// repeat makes an offer again that the queue did not get, unless a newer one was made.
+func (j *Job) repeat(offer int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed || j.worker != "" || j.offers != offer || j.end != nil || j.failure != nil {
+		return
+	}
+	if err := j.offer(j.to, j.at); err != nil {
+		f := fault.Of(err)
+		j.fail(f.Code, f.Message)
+	}
 }
 
 func (j *Job) poke() {
@@ -465,6 +487,10 @@ func (j *Job) tick() {
 	case now.Sub(j.waits) >= j.d.cfg.ClaimWait:
 		if len(j.tried) > 0 {
 			j.fail(fault.Engine, "the worker was lost and no other took over")
+			return
+		}
+		if j.away != nil {
+			j.fail(j.away.Code, j.away.Message)
 			return
 		}
 		j.fail(fault.Busy, "all workers of this model are busy; retry later")

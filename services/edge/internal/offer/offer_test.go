@@ -34,6 +34,7 @@ type world struct {
 	forsaken chan string // whose tickets were thrown away
 	body     []byte
 	hold     func()
+	lossy    lossy
 	cut      atomic.Int64 // when the connection was lost, in Unix nanoseconds
 	jobs     int          // that were placed
 }
