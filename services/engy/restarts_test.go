@@ -1,12 +1,14 @@
 package main_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -49,6 +51,39 @@ func TestRestartsLoseNoRequest(t *testing.T) {
 			require.Positive(t, int64(c.settled(before)))
 		})
 	}
+}
+
+// While the bus is away engines go on, and nobody takes anybody for dead who is only
+// cut off: what is finished meanwhile is delivered, shown and booked as one number.
+func TestABusThatIsAwayIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{})
+	c.addWorker()
+	before := c.balance()
+	const clients = 6
+	replies := make(chan reply, clients)
+	for i := range clients {
+		go func() {
+			// Some end while the bus is away, some later.
+			resp := c.insist(hello(fmt.Sprintf("[[sim tokens=5 ttft=%dms]]", 500+700*i), false))
+			if resp.StatusCode != 200 {
+				c.t.Errorf("%d", resp.StatusCode)
+			}
+			replies <- c.fold(resp)
+		}()
+	}
+	c.running(clients)
+	c.nats.kill()
+	<-time.After(1600 * time.Millisecond)
+	c.startBus(strings.TrimPrefix(c.bus, "nats://"))
+	var charged int64
+	for range clients {
+		r := <-replies
+		require.Nil(t, r.Error)
+		require.Equal(t, "stop", r.Finish)
+		charged += r.Engy.ChargedMicro
+	}
+	require.Equal(t, charged, int64(c.settled(before)))
 }
 
 // load is many clients that ask one question after the other.

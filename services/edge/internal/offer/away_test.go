@@ -96,3 +96,21 @@ func TestACancelThatNobodyAskedForIsAFailure(t *testing.T) {
 	_, last := w.all(j)
 	require.Equal(t, fault.Engine, last.Fault.Code)
 }
+
+// Frames may go with a bus: while the client has seen nothing, the same worker may
+// begin again when there is no other.
+func TestAGapBeforeTheFirstByteBeginsAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	h := w.worker("w1", true)
+	j := w.place(false)
+	h.claim()
+	require.False(t, w.desk.Take("w1", bus.Frame{Job: "j1", Attempt: 1, Seq: 2, Events: []llm.Event{{Kind: llm.Text, Text: "two"}}}, nil))
+	require.Equal(t, bus.Running{Job: "j1", Attempt: 1}, <-h.stops)
+	a := h.claim()
+	a.text("here")
+	a.finish(done(), pricing.Finished)
+	text, last := w.all(j)
+	require.Equal(t, "here", text)
+	require.Equal(t, llm.Done, last.Kind)
+}

@@ -204,7 +204,9 @@ func (j *Job) take(worker string, f bus.Frame, booked func()) bool {
 	}
 	if f.Seq != j.seq+1 {
 		j.d.log.Warn("frames lost", "job", j.order.Ticket.Job, "worker", worker, "have", j.seq, "got", f.Seq)
-		j.give(fault.Engine, "part of the answer was lost on its way")
+		if !j.retry(worker) {
+			j.anew("part of the answer was lost on its way")
+		}
 		return false
 	}
 	if j.seq = f.Seq; j.seq == 1 {
@@ -314,27 +316,28 @@ func (j *Job) missing(worker string, runs map[string]int, asked time.Time) (ask 
 		return time.Since(j.since) >= j.d.cfg.Unheard
 	case asked.Sub(j.since) >= j.d.cfg.Unheard, cut.After(j.since) && asked.Sub(cut) >= j.d.cfg.Quiet:
 		// What is asked after the grant also arrives after it.
-		j.unheard()
+		j.anew("the worker lost the job")
 	}
 	return false
 }
 
-// unheard offers a job again whose grant did not arrive: the worker that it was for
-// may take it as well as any other. The lock is held.
-func (j *Job) unheard() {
+// anew offers a job again that a message was lost of, for which no worker is to blame:
+// the one that has it may take it as well as any other. The lock is held.
+func (j *Job) anew(lost string) {
+	if j.reached || j.attempt >= j.d.cfg.Attempts {
+		j.fail(fault.Engine, lost)
+		return
+	}
 	worker := j.worker
 	j.stop()
 	j.waits = time.Now()
-	var err error = fault.New(fault.Engine, "the worker lost the job")
-	if j.attempt < j.d.cfg.Attempts {
-		err = j.offer(j.order.Ticket.Worker, j.order.Ticket.Region)
-	}
-	if err != nil {
+	j.queue, j.bytes, j.seq = nil, 0, 0
+	if err := j.offer(j.order.Ticket.Worker, j.order.Ticket.Region); err != nil {
 		f := fault.Of(err)
 		j.fail(f.Code, f.Message)
 		return
 	}
-	j.d.log.Info("job offered again", "job", j.order.Ticket.Job, "unheard", worker)
+	j.d.log.Info("job offered again", "job", j.order.Ticket.Job, "worker", worker, "cause", lost)
 	j.poke()
 }
 

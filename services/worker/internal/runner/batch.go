@@ -10,7 +10,9 @@ import (
 
 // batch joins the events of one attempt into frames. The first event of a
 // stream leaves at once; after it, events that come within the window share a
-// frame, so that only engines that are faster than the window are joined.
+// frame, so that only engines that are faster than the window are joined. An answer
+// that nobody reads before its end leaves with it, in the message that is sent until
+// it has arrived, unless it is long.
 type batch struct {
 	stream *bus.Stream
 	window time.Duration
@@ -31,12 +33,7 @@ type batch struct {
 }
 
 func newBatch(s *bus.Stream, streamed bool) *batch {
-	b := &batch{stream: s, window: StreamWindow}
-	if !streamed {
-		// Nobody reads before the end: even the first event may wait.
-		b.whole, b.window, b.sent = true, WholeWindow, time.Now()
-	}
-	return b
+	return &batch{stream: s, window: StreamWindow, whole: !streamed}
 }
 
 // add is an llm.Sink. Texts that would not fit a message are cut between
@@ -77,11 +74,12 @@ func (b *batch) push(e llm.Event) error {
 		}
 	}
 	wait := b.window - time.Since(b.sent)
-	if wait <= 0 || len(b.pending) >= batchEvents || b.bytes >= batchBytes {
+	switch {
+	case len(b.pending) >= batchEvents || b.bytes >= batchBytes || !b.whole && wait <= 0:
 		b.flush()
 		return b.err
-	}
-	if !b.armed {
+	case b.whole:
+	case !b.armed:
 		b.armed = true
 		if b.timer == nil {
 			b.timer = time.AfterFunc(wait, b.ring)

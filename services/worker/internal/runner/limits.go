@@ -10,8 +10,6 @@ const (
 	// StreamWindow joins events that come faster than it; the first one leaves
 	// at once.
 	StreamWindow = 6 * time.Millisecond
-	// WholeWindow joins the events of an answer that nobody reads before its end.
-	WholeWindow = 250 * time.Millisecond
 	// batchEvents and batchBytes close a batch before its window.
 	batchEvents = 512
 	batchBytes  = 64 << 10
