@@ -22,7 +22,7 @@ func TestTheTurnsOfAConversationHaveOneAffinity(t *testing.T) {
 	first := []llm.Item{turn(llm.System, long), turn(llm.User, "one")}
 	a := of("a", "", first...)
 	require.Len(t, a, 16)
-	later := append(first[:2:2], turn(llm.Assistant, "two"), turn(llm.User, "three"))
+	later := []llm.Item{first[0], first[1], turn(llm.Assistant, "two"), turn(llm.User, "three")}
 	require.Equal(t, a, of("a", "", later...))
 	require.NotEqual(t, a, of("b", "", first...), "nobody learns what others ask")
 	require.NotEqual(t, a, of("a", "", first[0], turn(llm.User, "another")))
