@@ -354,8 +354,12 @@ func TestAnEndThatWasLostIsNoticed(t *testing.T) {
 			j := w.place(false)
 			h.claim()
 			tell(w, h)
-			_, last := w.all(j)
-			require.Equal(t, fault.Engine, last.Fault.Code)
+			again := h.claim()
+			again.text("here")
+			again.finish(done(), pricing.Finished)
+			text, last := w.all(j)
+			require.Equal(t, "here", text)
+			require.Equal(t, llm.Done, last.Kind)
 		})
 	}
 }

@@ -48,7 +48,9 @@ func (j *Job) lost(worker string) {
 	if j.closed || j.worker != worker || j.end != nil {
 		return
 	}
-	j.give(fault.Engine, "the worker was lost")
+	if !j.retry(worker) {
+		j.fail(fault.Engine, "the worker was lost")
+	}
 }
 
 // missing is called with the attempts that a worker says it runs; see Desk.missing.
@@ -61,7 +63,9 @@ func (j *Job) missing(worker string, runs map[string]int, asked time.Time) (ask 
 	cut := j.d.bus.Reconnected()
 	switch {
 	case time.Since(j.since) >= j.d.cfg.Forgotten:
-		j.give(fault.Engine, "the worker lost the job")
+		if !j.retry(worker) {
+			j.anew("the worker lost the job")
+		}
 	case j.seq > 0, len(j.order.Body) > bus.ChunkBytes:
 	case asked.IsZero():
 		return time.Since(j.since) >= j.d.cfg.Unheard
@@ -90,16 +94,6 @@ func (j *Job) anew(lost string) {
 	}
 	j.d.log.Info("job offered again", "job", j.order.Ticket.Job, "worker", worker, "cause", lost)
 	j.poke()
-}
-
-// give ends the attempt that is under way: another worker gets the job when
-// that is possible, else it fails. The lock is held.
-func (j *Job) give(code fault.Code, message string) {
-	worker := j.worker
-	if j.retry(worker) {
-		return
-	}
-	j.fail(code, message)
 }
 
 // again tells whether another worker may do better.
