@@ -111,6 +111,10 @@ func gather[T any](first fact[T], facts <-chan fact[T], how Batches, booking cha
 	}
 }
 
+// ErrLater is for who cannot decide yet about facts: they come again, and nothing is
+// wrong.
+var ErrLater = errors.New("not to be decided yet") // read-only
+
 // fact is a stored message and what it says.
 type fact[T any] struct {
 	msg   jetstream.Msg
@@ -127,7 +131,9 @@ func deliver[T any](ctx context.Context, b *Bus, got []fact[T], handle func(cont
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), factAckWait/2)
 	defer cancel()
 	if err := handle(ctx, values); err != nil {
-		b.log.Error("batch not booked, comes again", "count", len(got), "error", err)
+		if !errors.Is(err, ErrLater) {
+			b.log.Error("batch not booked, comes again", "count", len(got), "error", err)
+		}
 		for _, f := range got {
 			_ = f.msg.NakWithDelay(factPause)
 		}

@@ -36,7 +36,10 @@ type service struct {
 	count counters
 
 	sweepEvery, sweepAfter time.Duration
-	usageBatch             int
+	// heard is when the sweeper last listened to the bus, deaf when it last could not
+	// hear it.
+	heard, deaf time.Time
+	usageBatch  int
 }
 
 // Run serves until ctx ends, then finishes what it has begun.

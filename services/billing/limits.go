@@ -36,8 +36,9 @@ const (
 	// sweepGrace is how long after its end a hold is left to a usage event that
 	// may still be on its way.
 	sweepGrace = 10 * time.Second
-	// sweepWait bounds one round.
+	// sweepWait bounds one round, hearWait how long the bus may take to answer.
 	sweepWait = 30 * time.Second
+	hearWait  = 2 * time.Second
 
 	// orphanGrace is how long nobody must have answered for an edge before it counts
 	// as dead: longer than a connection takes to come back. mournedMax bounds the

@@ -14,7 +14,7 @@ import (
 // served them. A worker may take an edge for dead that is only cut off from it: what
 // a living edge has told its client is the truth, and the edge books it.
 func (s *service) settleOrphans(ctx context.Context) error {
-	dead := &mourned{silent: map[string]time.Time{}}
+	dead := &mourned{silent: map[string]time.Time{}, hung: map[string]time.Time{}}
 	return s.Bus.Orphans(ctx, orphanDurable, func(ctx context.Context, r bus.Report) error {
 		if _, err := s.book.HoldOf(ctx, r.Job); err != nil {
 			return s.settled(r, err)
@@ -57,43 +57,58 @@ func (s *service) settled(r bus.Report, err error) error {
 // start of its process.
 type mourned struct {
 	mu     sync.Mutex
-	silent map[string]time.Time // since when
+	silent map[string]time.Time // since when nobody answers for it
+	hung   map[string]time.Time // when it did not answer in time
 }
 
 // died tells whether an edge is dead: nobody has answered in its name for orphanGrace.
-// An error says that this is not known. A report of an older worker names no edge.
+// ErrLater says that this is not known yet; reports of other edges do not wait for
+// that. A report of an older worker names no edge.
 func (m *mourned) died(ctx context.Context, b *bus.Bus, edge string) (bool, error) {
-	for {
-		if edge == "" {
-			return true, nil
-		}
-		lives, err := b.Lives(ctx, edge)
-		if err != nil || lives {
-			m.mu.Lock()
-			delete(m.silent, edge)
-			m.mu.Unlock()
-			return false, err
-		}
-		if m.since(edge) >= orphanGrace {
-			return true, nil
-		}
-		if !rest(ctx, orphanGrace) {
-			return false, ctx.Err()
-		}
+	if edge == "" {
+		return true, nil
 	}
+	if since, ok := m.since(m.hung, edge); ok && since < orphanGrace {
+		return false, bus.ErrLater
+	}
+	lives, err := b.Lives(ctx, edge)
+	switch {
+	case err != nil:
+		m.note(m.hung, edge)
+		return false, bus.ErrLater
+	case lives:
+		m.forget(edge)
+		return false, nil
+	}
+	since, ok := m.since(m.silent, edge)
+	switch {
+	case !ok:
+		m.note(m.silent, edge)
+		return false, bus.ErrLater
+	case since < orphanGrace:
+		return false, bus.ErrLater
+	}
+	return true, nil
 }
 
-// since tells how long an edge has been silent.
-func (m *mourned) since(edge string) time.Duration {
+func (m *mourned) since(of map[string]time.Time, edge string) (time.Duration, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	at, ok := m.silent[edge]
-	if !ok {
-		if len(m.silent) >= mournedMax {
-			clear(m.silent)
-		}
-		at = time.Now()
-		m.silent[edge] = at
+	at, ok := of[edge]
+	return time.Since(at), ok
+}
+
+func (m *mourned) forget(edge string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.silent, edge)
+}
+
+func (m *mourned) note(of map[string]time.Time, edge string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(of) >= mournedMax {
+		clear(of)
 	}
-	return time.Since(at)
+	of[edge] = time.Now()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/services/billing/internal/ledger"
@@ -33,6 +34,7 @@ func (s *service) sweepExpired(ctx context.Context) error {
 	if !rest(ctx, cmp.Or(s.sweepAfter, sweepAfterDefault)) {
 		return nil
 	}
+	s.heard = time.Now()
 	for rest(ctx, cmp.Or(s.sweepEvery, sweepEveryDefault)) {
 		for {
 			n, err := s.sweep(ctx)
@@ -52,7 +54,10 @@ func (s *service) sweepExpired(ctx context.Context) error {
 func (s *service) sweep(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepWait)
 	defer cancel()
-	now := s.Clock()
+	if !s.hears(ctx) {
+		return 0, nil
+	}
+	now, begun := s.Clock(), time.Now()
 	holds, err := s.book.Expired(ctx, now.Add(-sweepGrace), sweepLease, sweepBatch)
 	if err != nil {
 		return 0, err
@@ -72,10 +77,27 @@ func (s *service) sweep(ctx context.Context) (int, error) {
 		}
 		ended = append(ended, e)
 	}
-	if len(ended) == 0 {
+	if time.Since(begun) > hearWait {
+		s.deaf = time.Now() // a bus that was away says of a report that there is none
+	}
+	if len(ended) == 0 || !s.hears(ctx) {
 		return 0, nil
 	}
 	return len(ended), s.settle(ctx, ended)
+}
+
+// hears tells whether the bus has answered for so long that edges have renewed their
+// holds: a hold that ran out while nobody could renew it is not over.
+func (s *service) hears(ctx context.Context) bool {
+	missed := time.Since(s.heard) > sweepWait // this process itself may have stood still
+	ctx, cancel := context.WithTimeout(ctx, hearWait)
+	defer cancel()
+	if missed || !s.Bus.Connected() || !s.Bus.Answers(ctx) {
+		s.deaf = time.Now()
+	}
+	s.heard = time.Now()
+	after := cmp.Or(s.sweepAfter, sweepAfterDefault)
+	return time.Since(s.deaf) >= after && time.Since(s.Bus.Reconnected()) >= after
 }
 
 // settle books and raises the alarms.

@@ -57,8 +57,8 @@ const (
 	// CountsMax bounds the prompts that workers count for this edge at once.
 	CountsMax = 4
 
-	// LargeBytes is what makes a request a large one. When as much as TidyBytes of
-	// them is over, and none has come for TidyAfter, memory is given back.
+	// LargeBytes is what makes a request a large one. When TidyBytes more of them are
+	// over than are under way, and none has ended for TidyAfter, memory is given back.
 	LargeBytes = 1 << 20
 	TidyBytes  = 64 << 20
 	TidyAfter  = time.Second

@@ -34,7 +34,7 @@ func (m *memory) give(n int) {
 	defer m.mu.Unlock()
 	m.held -= int64(n)
 	m.left += int64(n)
-	if m.held > 0 || m.left < TidyBytes {
+	if !m.untidy() {
 		return
 	}
 	if m.timer == nil {
@@ -44,10 +44,13 @@ func (m *memory) give(n int) {
 	m.timer.Reset(TidyAfter)
 }
 
-// tidy runs when no large request has been under way for a while.
+// untidy tells whether much more is over than is still under way. The lock is held.
+func (m *memory) untidy() bool { return m.left >= TidyBytes+m.held }
+
+// tidy runs when no large request has ended for a while.
 func (m *memory) tidy() {
 	m.mu.Lock()
-	quiet := m.held == 0 && m.left >= TidyBytes
+	quiet := m.untidy()
 	if quiet {
 		m.left = 0
 	}
