@@ -181,9 +181,12 @@ func (b *Bus) Close() {
 // Connected tells whether the bus can be reached now, for readiness.
 func (b *Bus) Connected() bool { return b.nc.IsConnected() && b.bulk.IsConnected() }
 
-// Answers tells whether the bus answers within the life of ctx. It may be connected
-// and hang.
-func (b *Bus) Answers(ctx context.Context) bool { return b.nc.FlushWithContext(ctx) == nil }
+// Answers tells whether the bus answers within a time. It may be connected and hang.
+func (b *Bus) Answers(ctx context.Context, within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return b.nc.FlushWithContext(ctx) == nil
+}
 
 // Fresh tells that the connection was made anew a moment ago: others may not be
 // back yet, and not finding them means nothing.

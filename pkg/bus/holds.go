@@ -149,9 +149,7 @@ func (s *holds) answer(of *asking, raw []byte) (*nats.Msg, error) {
 				err = context.DeadlineExceeded
 			}
 			return nil, translate(err)
-		case ctx.Err() != nil:
-			return nil, translate(err)
-		case !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
+		case ctx.Err() != nil, !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
 			return nil, translate(err)
 		}
 	}

@@ -41,10 +41,10 @@ const (
 	hearWait  = 2 * time.Second
 
 	// orphanGrace is how long nobody must have answered for an edge before it counts
-	// as dead: longer than a connection takes to come back. mournedMax bounds the
+	// as dead: longer than a connection takes to come back. absentMax bounds the
 	// edges that are remembered as such.
 	orphanGrace = 3 * time.Second
-	mournedMax  = 1000
+	absentMax   = 1000
 
 	// usageOnItsWay is how old a usage event must be to be missed in the books.
 	usageOnItsWay = 10 * time.Second

@@ -90,9 +90,7 @@ func (s *service) sweep(ctx context.Context) (int, error) {
 // holds: a hold that ran out while nobody could renew it is not over.
 func (s *service) hears(ctx context.Context) bool {
 	missed := time.Since(s.heard) > sweepWait // this process itself may have stood still
-	ctx, cancel := context.WithTimeout(ctx, hearWait)
-	defer cancel()
-	if missed || !s.Bus.Connected() || !s.Bus.Answers(ctx) {
+	if missed || !s.Bus.Connected() || !s.Bus.Answers(ctx, hearWait) {
 		s.deaf = time.Now()
 	}
 	s.heard = time.Now()

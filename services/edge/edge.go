@@ -141,7 +141,7 @@ func (e *edge) prune(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
-			if !e.hears(ctx) {
+			if !e.bus.Connected() || !e.bus.Answers(ctx, bus.HeartbeatEvery/2) {
 				deaf = time.Now()
 			}
 			// Who was not heard meanwhile may well be alive.
@@ -153,12 +153,6 @@ func (e *edge) prune(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-func (e *edge) hears(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, bus.HeartbeatEvery/2)
-	defer cancel()
-	return e.bus.Connected() && e.bus.Answers(ctx)
 }
 
 // renew keeps the holds of jobs that take long; the hold of an edge that died is

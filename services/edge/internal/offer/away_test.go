@@ -32,8 +32,8 @@ func (l listening) Offer(t bus.Ticket, refused func(error)) (*bus.Offered, error
 	return l.Bus.Offer(t, refused)
 }
 
-func (l listening) Answers(ctx context.Context) bool {
-	return !l.w.lossy.hangs.Load() && l.Bus.Answers(ctx)
+func (l listening) Answers(ctx context.Context, within time.Duration) bool {
+	return !l.w.lossy.hangs.Load() && l.Bus.Answers(ctx, within)
 }
 
 func TestATicketThatTheQueueDidNotGetIsOfferedAgain(t *testing.T) {
@@ -43,11 +43,7 @@ func TestATicketThatTheQueueDidNotGetIsOfferedAgain(t *testing.T) {
 	h := w.worker("w1", true)
 	j := w.place(false)
 	a := h.claim()
-	a.text("here")
-	a.finish(done(), pricing.Finished)
-	text, last := w.all(j)
-	require.Equal(t, "here", text)
-	require.Equal(t, llm.Done, last.Kind)
+	w.served(j, a)
 }
 
 func TestAQueueThatStaysAwayIsNotWaitedForForLong(t *testing.T) {
@@ -72,11 +68,7 @@ func TestAWorkerBehindABusThatHangsKeepsItsJobs(t *testing.T) {
 	require.Never(t, func() bool { return len(h.stops) > 0 || j.Result().Failure != nil }, time.Second, 20*time.Millisecond)
 	w.lossy.hangs.Store(false)
 	close(probed)
-	a.text("here")
-	a.finish(done(), pricing.Finished)
-	text, last := w.all(j)
-	require.Equal(t, "here", text)
-	require.Equal(t, llm.Done, last.Kind)
+	w.served(j, a)
 }
 
 // A worker that gives up by itself, because it takes the edge for dead, has no client
@@ -108,9 +100,5 @@ func TestAGapBeforeTheFirstByteBeginsAnew(t *testing.T) {
 	require.False(t, w.desk.Take("w1", bus.Frame{Job: "j1", Attempt: 1, Seq: 2, Events: []llm.Event{{Kind: llm.Text, Text: "two"}}}, nil))
 	require.Equal(t, bus.Running{Job: "j1", Attempt: 1}, <-h.stops)
 	a := h.claim()
-	a.text("here")
-	a.finish(done(), pricing.Finished)
-	text, last := w.all(j)
-	require.Equal(t, "here", text)
-	require.Equal(t, llm.Done, last.Kind)
+	w.served(j, a)
 }

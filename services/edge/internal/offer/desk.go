@@ -25,7 +25,7 @@ type Bus interface {
 	Dispatch(d bus.Dispatch, body []byte) error
 	Forsake(region, worker string)
 	Cancel(worker string, r bus.Running) error
-	Answers(ctx context.Context) bool
+	Answers(ctx context.Context, within time.Duration) bool
 	Fresh() bool
 	Reconnected() time.Time
 	Probe(ctx context.Context, owner, worker string) ([]bus.Running, error)
@@ -321,11 +321,7 @@ func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 }
 
 // hears tells whether the bus answers within a part of what a worker is given.
-func (d *Desk) hears(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.ProbeWait/4)
-	defer cancel()
-	return d.bus.Answers(ctx)
-}
+func (d *Desk) hears(ctx context.Context) bool { return d.bus.Answers(ctx, d.cfg.ProbeWait/4) }
 
 // Older lists the jobs that have been open for a time.
 func (d *Desk) Older(than time.Duration) []string {

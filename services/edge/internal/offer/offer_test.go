@@ -240,6 +240,16 @@ func (w *world) all(j *offer.Job) (text string, last llm.Event) {
 	}
 }
 
+// served has an attempt answer, and the client gets that answer, whole and once.
+func (w *world) served(j *offer.Job, a *attempt) {
+	w.t.Helper()
+	a.text("here")
+	a.finish(done(), pricing.Finished)
+	text, last := w.all(j)
+	require.Equal(w.t, "here", text)
+	require.Equal(w.t, llm.Done, last.Kind)
+}
+
 func TestAnEndThatComesAgainIsAnsweredAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -355,11 +365,7 @@ func TestAnEndThatWasLostIsNoticed(t *testing.T) {
 			h.claim()
 			tell(w, h)
 			again := h.claim()
-			again.text("here")
-			again.finish(done(), pricing.Finished)
-			text, last := w.all(j)
-			require.Equal(t, "here", text)
-			require.Equal(t, llm.Done, last.Kind)
+			w.served(j, again)
 		})
 	}
 }

@@ -8,8 +8,6 @@ import (
 
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/pkg/fault"
-	"github.com/engy-ai/engy/pkg/llm"
-	"github.com/engy-ai/engy/pkg/pricing"
 	"github.com/engy-ai/engy/services/edge/internal/offer"
 )
 
@@ -48,11 +46,7 @@ func TestADispatchThatWasLostIsOfferedAgain(t *testing.T) {
 			a := h.claim()
 			require.Equal(t, bus.Running{Job: "j1", Attempt: 1}, <-h.stops, "should it come late, nobody wants it")
 			require.Equal(t, []bus.Running{{Job: "j1", Attempt: 2}}, *h.runs.Load())
-			a.text("here")
-			a.finish(done(), pricing.Finished)
-			text, last := w.all(j)
-			require.Equal(t, "here", text)
-			require.Equal(t, llm.Done, last.Kind)
+			w.served(j, a)
 		})
 	}
 }

@@ -74,12 +74,11 @@ func (b *batch) push(e llm.Event) error {
 		}
 	}
 	wait := b.window - time.Since(b.sent)
-	switch {
-	case len(b.pending) >= batchEvents || b.bytes >= batchBytes || !b.whole && wait <= 0:
+	if len(b.pending) >= batchEvents || b.bytes >= batchBytes || !b.whole && wait <= 0 {
 		b.flush()
 		return b.err
-	case b.whole:
-	case !b.armed:
+	}
+	if !b.whole && !b.armed {
 		b.armed = true
 		if b.timer == nil {
 			b.timer = time.AfterFunc(wait, b.ring)

@@ -39,23 +39,26 @@ const cacheKeyBytesMax = 1024
 // Settings keeps the members of a request that the platform does not read, as Extra
 // does, and reads what the caller calls its cache.
 func Settings(req *llm.Request, raw jsontext.Value, drop ...string) (err error) {
-	if req.Extra, err = Extra(raw, drop...); err != nil {
-		return err
-	}
-	return wire.Members(raw, func(name string, value jsontext.Value) error {
+	req.Extra, err = extra(raw, drop, func(name string, value jsontext.Value) {
 		if name == "prompt_cache_key" && value.Kind() == '"' {
 			req.CacheKey = string(value[:min(len(value), cacheKeyBytesMax)])
 		}
-		return nil
 	})
+	return err
 }
 
 // Extra keeps the members that the platform does not read, in their order and
 // byte for byte. Those of the given names, in small letters, are left out in any
 // case.
 func Extra(raw jsontext.Value, drop ...string) ([]llm.Field, error) {
+	return extra(raw, drop, func(string, jsontext.Value) {})
+}
+
+// extra is Extra for who looks at every member too.
+func extra(raw jsontext.Value, drop []string, look func(name string, value jsontext.Value)) ([]llm.Field, error) {
 	var fields []llm.Field
 	err := wire.Members(raw, func(name string, value jsontext.Value) error {
+		look(name, value)
 		folded := strings.ToLower(name)
 		if dropped(name) || known(folded) || slices.Contains(drop, folded) {
 			return nil
