@@ -126,7 +126,8 @@ func (c *cluster) insist(a ask) *http.Response {
 	}
 }
 
-// cutDatabase ends all connections to the database, for a while.
+// cutDatabase ends all connections of billing to the database, for a while; those of
+// the test itself stay.
 func (c *cluster) cutDatabase() {
 	c.t.Helper()
 	at, err := url.Parse(c.dsn)
@@ -136,7 +137,7 @@ func (c *cluster) cutDatabase() {
 	pool := pgtest.Open(c.t, pg.Config{DSN: at.String(), Name: "cut"})
 	for range 30 {
 		_, err := pool.Exec(c.t.Context(),
-			"select pg_terminate_backend(pid), pg_sleep(0.01) from pg_stat_activity where datname = $1", name)
+			"select pg_terminate_backend(pid), pg_sleep(0.01) from pg_stat_activity where datname = $1 and application_name in ('billing holds', 'billing books', 'billing accounts')", name)
 		require.NoError(c.t, err)
 	}
 }
