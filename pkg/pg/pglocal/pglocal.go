@@ -147,7 +147,7 @@ func (s *Server) Close() error {
 			_ = os.Remove(s.sockets)
 		}
 		// The lock goes last: whoever gets it finds no server.
-		err = errors.Join(err, s.lock.Close())
+		err = errors.Join(err, dropLock(s.lock))
 	})
 	return err
 }

@@ -125,6 +125,39 @@ func TestTwoProcessesCannotShareADirectory(t *testing.T) {
 	require.ErrorContains(t, err, "in use by process "+strconv.Itoa(os.Getpid()))
 }
 
+func TestAClosedServerLeavesItsDirectoryFreeWhileAChildIsForked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := start(t, dir)
+	// Between fork and exec a child has every open file of ours, this one too.
+	child := duplicate(t, filepath.Join(dir, "lock"))
+	require.NoError(t, s.Close())
+	start(t, dir)
+	require.NoError(t, syscall.Close(child))
+}
+
+// duplicate opens a second descriptor of a file that this process has open, as
+// a fork does.
+func duplicate(t *testing.T, path string) int {
+	t.Helper()
+	path, err := filepath.EvalSymlinks(path)
+	require.NoError(t, err)
+	open, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, entry := range open {
+		if at, err := os.Readlink(filepath.Join("/proc/self/fd", entry.Name())); err != nil || at != path {
+			continue
+		}
+		fd, err := strconv.Atoi(entry.Name())
+		require.NoError(t, err)
+		child, err := syscall.Dup(fd)
+		require.NoError(t, err)
+		return child
+	}
+	require.FailNow(t, "not open", path)
+	return -1
+}
+
 func TestALeftoverProcessIDIsRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -128,3 +128,10 @@ func takeLock(path string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// dropLock unlocks before it closes: the lock belongs to the open file, and a
+// child that another goroutine is forking has that open too until its exec
+// (flock(2)). Closing alone would leave the directory locked for as long.
+func dropLock(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+}
