@@ -61,8 +61,9 @@ type Bus struct {
 	holds    holds
 	receipts *receipts
 	bookings bookings
-	whole    atomic.Bool // the publishers and receipts are there
-	outboxes sync.Map    // owner -> *outbox
+	whole    atomic.Bool // the publishers are there
+	linked   atomic.Pointer[link]
+	outboxes sync.Map // owner -> *outbox
 	unread   garbled
 	// life is what facts are repeated under: it outlives whoever connected.
 	life    context.Context
@@ -84,7 +85,8 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		cfg.QueueMax = QueueMax
 	}
 	b := &Bus{cfg: cfg, log: cfg.Log, life: context.WithoutCancel(ctx), closing: make(chan struct{})}
-	b.holds.b, b.holds.tries, b.bookings.b = b, map[*asking]context.CancelFunc{}, b
+	b.holds.b, b.bookings.b = b, b
+	b.relink()
 	var err error
 	if b.nc, err = b.dial(cfg.Name); err != nil {
 		return nil, err
@@ -131,13 +133,26 @@ func (b *Bus) dial(name string) (*nats.Conn, error) {
 
 // cutOff has everything sent again that may have gone with the old connection.
 func (b *Bus) cutOff() {
-	b.holds.cutOff()
-	if !b.whole.Load() {
-		return
+	b.relink().end()
+	if b.whole.Load() {
+		b.out.cutOff()
+		b.facts.cutOff()
 	}
-	b.out.cutOff()
-	b.facts.cutOff()
-	b.receipts.cutOff()
+}
+
+// link is a context that ends once its connection was made anew: who asked under
+// it may have asked in vain. It is taken before the question is sent.
+type link struct {
+	context.Context
+	end context.CancelFunc
+}
+
+func (b *Bus) link() context.Context { return b.linked.Load() }
+
+// relink begins the next link and returns the one before.
+func (b *Bus) relink() *link {
+	ctx, end := context.WithCancel(b.life)
+	return b.linked.Swap(&link{ctx, end})
 }
 
 func (b *Bus) open(ctx context.Context) error {
@@ -151,7 +166,7 @@ func (b *Bus) open(ctx context.Context) error {
 		}
 		b.retries.Go(func() { (*p).expire(b.closing) })
 	}
-	if b.receipts, err = newReceipts(b.nc); err != nil {
+	if b.receipts, err = newReceipts(b); err != nil {
 		return fmt.Errorf("bus receipts: %w", err)
 	}
 	b.whole.Store(true)

@@ -23,7 +23,6 @@ type holds struct {
 	mu      sync.Mutex
 	waiting []asking
 	flying  int
-	tries   map[*asking]context.CancelFunc // by the first of their group
 
 	answered atomic.Int64 // when billing was last heard, in Unix nanoseconds
 }
@@ -109,7 +108,7 @@ func (b *Bus) askHolds(group []asking) ([]HoldAnswer, error) {
 		}
 		raw = append(raw, line...)
 	}
-	msg, err := b.holds.answer(&group[0], raw)
+	msg, err := b.holds.answer(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -130,12 +129,12 @@ func (b *Bus) askHolds(group []asking) ([]HoldAnswer, error) {
 // connection or with the billing that has taken it, and one that was there a moment
 // ago may be back in another. So it is sent again, which changes nothing when it did
 // arrive.
-func (s *holds) answer(of *asking, raw []byte) (*nats.Msg, error) {
+func (s *holds) answer(raw []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(s.b.life, HoldWait)
 	defer cancel()
 	asked := false // of somebody who may have heard it
 	for {
-		msg, err := s.try(ctx, of, raw)
+		msg, err := s.try(ctx, raw)
 		asked = asked || !Vanished(err)
 		switch {
 		case err == nil:
@@ -155,33 +154,18 @@ func (s *holds) answer(of *asking, raw []byte) (*nats.Msg, error) {
 	}
 }
 
-// try ends early when it was of no use: cutOff, or half the time is over.
-func (s *holds) try(ctx context.Context, of *asking, raw []byte) (*nats.Msg, error) {
+// try ends early when it was of no use: its connection is lost, or half the time
+// is over.
+func (s *holds) try(ctx context.Context, raw []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, HoldWait/2)
-	s.mu.Lock()
-	s.tries[of] = cancel
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		delete(s.tries, of)
-		s.mu.Unlock()
-		cancel()
-	}()
+	defer cancel()
+	defer context.AfterFunc(s.b.link(), cancel)()
 	return s.b.nc.RequestWithContext(ctx, holdsSubject, raw)
 }
 
 // heard notes a sign of life of billing, and lately tells of one.
 func (s *holds) heard()       { s.answered.Store(time.Now().UnixNano()) }
 func (s *holds) lately() bool { return time.Since(time.Unix(0, s.answered.Load())) < freshFor }
-
-// cutOff ends the waits for answers that went with their connection.
-func (s *holds) cutOff() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, cancel := range s.tries {
-		cancel()
-	}
-}
 
 // HoldAsk is a hold that somebody waits for.
 type HoldAsk struct {

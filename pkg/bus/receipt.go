@@ -21,18 +21,12 @@ const bookedToken = "-"
 
 // receipts waits for the words of owners on the ends that a worker has sent.
 type receipts struct {
-	nc     *nats.Conn
+	b      *Bus
 	prefix string // of reply subjects; a number follows
 
 	mu      sync.Mutex
 	next    uint64
-	waiting map[uint64]ending
-}
-
-// ending is the end of an attempt that waits for its receipt.
-type ending struct {
-	answer chan receipt  // capacity 1
-	lost   chan struct{} // capacity 1: the connection that it was sent on is gone
+	waiting map[uint64]chan receipt // of capacity 1
 }
 
 // receipt is an owner's word, or why there is none.
@@ -41,9 +35,9 @@ type receipt struct {
 	err    error
 }
 
-func newReceipts(nc *nats.Conn) (*receipts, error) {
-	r := &receipts{nc: nc, prefix: nats.NewInbox() + ".", waiting: map[uint64]ending{}}
-	if _, err := nc.Subscribe(r.prefix+"*", r.take); err != nil {
+func newReceipts(b *Bus) (*receipts, error) {
+	r := &receipts{b: b, prefix: nats.NewInbox() + ".", waiting: map[uint64]chan receipt{}}
+	if _, err := b.nc.Subscribe(r.prefix+"*", r.take); err != nil {
 		return nil, translate(err)
 	}
 	return r, nil
@@ -52,11 +46,11 @@ func newReceipts(nc *nats.Conn) (*receipts, error) {
 // ask sends the end of an attempt, again each FinishAgain and on a new connection,
 // and waits while ctx lives. It tells whether the job is booked; it may instead not be wanted.
 func (r *receipts) ask(ctx context.Context, subj string, raw []byte) (booked bool, err error) {
-	e := ending{answer: make(chan receipt, 1), lost: make(chan struct{}, 1)}
+	answer := make(chan receipt, 1)
 	r.mu.Lock()
 	r.next++
 	n := r.next
-	r.waiting[n] = e
+	r.waiting[n] = answer
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()
@@ -66,13 +60,14 @@ func (r *receipts) ask(ctx context.Context, subj string, raw []byte) (booked boo
 	again := time.NewTicker(FinishAgain)
 	defer again.Stop()
 	for {
-		if err := r.nc.PublishRequest(subj, r.prefix+strconv.FormatUint(n, 36), raw); err != nil {
+		link := r.b.link()
+		if err := r.b.nc.PublishRequest(subj, r.prefix+strconv.FormatUint(n, 36), raw); err != nil {
 			return false, err
 		}
 		select {
-		case a := <-e.answer:
+		case a := <-answer:
 			return a.booked, a.err
-		case <-e.lost:
+		case <-link.Done():
 		case <-again.C:
 			// It, or its answer, may have been lost with a server of the bus.
 		case <-ctx.Done():
@@ -102,23 +97,11 @@ func (r *receipts) tell(number string, a receipt) {
 		return
 	}
 	r.mu.Lock()
-	e, ok := r.waiting[n]
+	answer, ok := r.waiting[n]
 	delete(r.waiting, n)
 	r.mu.Unlock()
 	if ok {
-		e.answer <- a
-	}
-}
-
-// cutOff has all ends sent again: they or their receipts went with a connection.
-func (r *receipts) cutOff() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.waiting {
-		select {
-		case e.lost <- struct{}{}:
-		default:
-		}
+		answer <- a
 	}
 }
 
