@@ -103,6 +103,30 @@ func TestAWorkerDiesBeforeTheFirstByte(t *testing.T) {
 	})
 }
 
+// A supervisor starts a worker anew, and those whose answers had not begun wait.
+func TestTheOnlyWorkerDiesAndComesAgain(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{edgeEnv: []string{"EDGE_CLAIM_WAIT=30s"}})
+	before := c.balance()
+	replies := make([]reply, 4)
+	var all sync.WaitGroup
+	for i := range replies {
+		all.Go(func() { replies[i] = c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=2s]]", i%2 == 0))) })
+	}
+	c.running(int64(len(replies)))
+	c.workers[0].kill()
+	c.addWorker()
+	all.Wait()
+	var charged int64
+	for _, r := range replies {
+		require.Nil(t, r.Error)
+		require.Equal(t, int64(5), r.Usage.Completion)
+		require.Equal(t, "worker-2", r.Engy.Worker)
+		charged += r.Engy.ChargedMicro
+	}
+	require.Equal(t, charged, int64(c.settled(before)))
+}
+
 func TestAWorkerDiesAfterTheFirstByte(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, c *cluster) {

@@ -180,6 +180,33 @@ func TestADispatchedJobMovesWhenItsWorkerDies(t *testing.T) {
 	}
 }
 
+// Whoever looks after a worker starts it anew, under another name.
+func TestAJobWaitsForWhoeverComesWhenItsOnlyWorkerDies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *offer.Config) { c.ClaimWait = patience })
+	first, j, _ := w.dispatched(false)
+	first.die()
+	require.Equal(t, "eu w1", <-w.forsaken)
+	a := w.worker("w1b", true).claim()
+	w.served(j, a)
+	require.Equal(t, 2, j.Result().Attempt)
+}
+
+func TestAJobWhoseOnlyWorkerDiesDoesNotWaitForLong(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *offer.Config) { c.ClaimWait = 400 * time.Millisecond })
+	first, j, _ := w.dispatched(false)
+	first.die()
+	text, last := w.all(j)
+	require.Empty(t, text)
+	require.Equal(t, fault.Engine, last.Fault.Code)
+	// Who comes too late is told so.
+	tk := w.worker("w1b", true).ticket()
+	_, verdict, err := w.bus.Claim(t.Context(), tk, "w1b")
+	require.NoError(t, err)
+	require.Equal(t, bus.Gone, verdict)
+}
+
 // A worker that hangs keeps its free slots in everybody's picture.
 func TestAWorkerThatHangsGetsNothingMore(t *testing.T) {
 	t.Parallel()

@@ -244,7 +244,7 @@ func (j *Job) finish(worker string, f bus.Frame, booked func()) {
 	if j.slow {
 		last = llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Canceled, Message: "the client reads too slowly"}}
 	}
-	if last.Kind == llm.Failed && last.Fault != nil && again(last.Fault.Code) && j.retry(worker) {
+	if last.Kind == llm.Failed && last.Fault != nil && passing(last.Fault.Code) && j.retry(worker) {
 		if booked != nil {
 			booked() // an attempt that failed costs nothing
 		}

@@ -49,8 +49,24 @@ func (j *Job) lost(worker string) {
 		return
 	}
 	if !j.retry(worker) {
-		j.fail(fault.Engine, "the worker was lost")
+		j.await(worker)
 	}
+}
+
+// await offers the job to whoever comes: a worker that died is often started anew
+// within the time that a job may wait, under another name. The lock is held.
+func (j *Job) await(worker string) {
+	if j.reached || j.attempt >= j.d.cfg.Attempts {
+		j.fail(fault.Engine, "the worker was lost")
+		return
+	}
+	j.tried = append(slices.Clone(j.tried), worker)
+	if err := j.again("", j.order.Ticket.Region); err != nil {
+		f := fault.Of(err)
+		j.fail(f.Code, f.Message)
+		return
+	}
+	j.d.log.Info("job offered again", "job", j.order.Ticket.Job, "lost", worker)
 }
 
 // missing is called with the attempts that a worker says it runs; see Desk.missing.
@@ -84,20 +100,26 @@ func (j *Job) anew(lost string) {
 		return
 	}
 	worker := j.worker
-	j.stop()
-	j.waits = time.Now()
-	j.queue, j.bytes, j.seq = nil, 0, 0
-	if err := j.offer(j.order.Ticket.Worker, j.order.Ticket.Region); err != nil {
+	if err := j.again(j.order.Ticket.Worker, j.order.Ticket.Region); err != nil {
 		f := fault.Of(err)
 		j.fail(f.Code, f.Message)
 		return
 	}
 	j.d.log.Info("job offered again", "job", j.order.Ticket.Job, "worker", worker, "cause", lost)
-	j.poke()
 }
 
-// again tells whether another worker may do better.
-func again(c fault.Code) bool {
+// again forgets the attempt that is under way and makes the next offer. The lock is
+// held.
+func (j *Job) again(worker, region string) error {
+	j.stop()
+	j.waits = time.Now()
+	j.queue, j.bytes, j.seq = nil, 0, 0
+	defer j.poke() // a wait for a worker has begun
+	return j.offer(worker, region)
+}
+
+// passing tells whether another worker may do better.
+func passing(c fault.Code) bool {
 	return c == fault.Engine || c == fault.Timeout || c == fault.Busy || c == fault.Unavailable || c == fault.Internal
 }
 
@@ -112,15 +134,12 @@ func (j *Job) retry(worker string) bool {
 	if !ok {
 		return false
 	}
-	j.stop()
-	j.tried, j.waits = tried, time.Now()
-	j.queue, j.bytes, j.seq = nil, 0, 0
-	if err := j.offer(other, region); err != nil {
+	j.tried = tried
+	if err := j.again(other, region); err != nil {
 		j.d.log.Warn("job not offered again", "job", j.order.Ticket.Job, "error", err)
 		return false
 	}
 	j.d.log.Info("job offered again", "job", j.order.Ticket.Job, "lost", worker, "next", other)
-	j.poke()
 	return true
 }
 
