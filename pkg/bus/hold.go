@@ -36,4 +36,6 @@ type HoldAnswer struct {
 	Message string `json:"message,omitzero"`
 	// Micro is the amount that is held.
 	Micro money.Micro `json:"micro,omitzero"`
+	// Settled tells that the job is over: no hold stands, and Micro was charged.
+	Settled bool `json:"settled,omitzero"`
 }

@@ -60,6 +60,7 @@ type edge struct {
 	// exchanges counts the work that outlives a handler.
 	exchanges sync.WaitGroup
 	billing   atomic.Bool // billing has answered lately
+	lease     lease
 }
 
 // Run serves until ctx ends, then drains: readiness ends at once, streams may
@@ -69,6 +70,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 		return err
 	}
 	e := &edge{cfg: cfg, bus: d.Bus, log: d.Log, catalog: d.Catalog, rates: d.Rates, keys: auth.New(), asking: make(chan struct{}, CountsMax)}
+	e.lease.life = cfg.HoldLease
 	e.fleet = fleet.New(time.Now, func(worker string) (int, bool) { return e.desk.Jobs(worker) })
 	e.desk = offer.New(bus.NewID(), d.Bus, offer.Config{
 		ClaimWait: cfg.ClaimWait, Again: OfferAgain, HoldAfter: HoldAfter, Quiet: WorkerQuiet, ProbeWait: ProbeWait,
@@ -150,40 +152,6 @@ func (e *edge) prune(ctx context.Context) error {
 			}
 			e.settling.prune()
 		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// renew keeps the holds of jobs that take long; the hold of an edge that died is
-// not renewed, and billing gives it back. It also tells whether billing answers:
-// without it this edge is not ready.
-func (e *edge) renew(ctx context.Context) error {
-	every := e.cfg.HoldLease / 4
-	var renewed time.Time
-	for {
-		var jobs []string
-		if time.Since(renewed) >= every {
-			jobs = e.desk.Older(every)
-		}
-		ask, cancel := context.WithTimeout(ctx, bus.HoldWait)
-		_, err := e.bus.RenewHolds(ask, jobs, time.Now().Add(e.cfg.HoldLease))
-		cancel()
-		wait := min(every, BillingEvery)
-		switch up := err == nil; {
-		case up && len(jobs) > 0:
-			renewed = time.Now()
-		case !up:
-			wait = min(every, BillingAgain)
-		}
-		if was := e.billing.Swap(err == nil); was && err != nil && ctx.Err() == nil {
-			e.log.Error("billing does not answer", "jobs", len(jobs), "error", err)
-		}
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
 			return nil
 		}
 	}

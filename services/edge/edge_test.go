@@ -51,8 +51,10 @@ type world struct {
 	server *natsembed.Server
 	bus    *bus.Bus
 	addr   string
-	// hold answers holds, nil when nobody does; serve runs a granted job.
+	// hold answers holds, nil when nobody does; renew may refuse renewals; serve runs
+	// a granted job.
 	hold   func(bus.Hold) bus.HoldAnswer
+	renew  func(bus.Renewal) error
 	serve  func(ctx context.Context, s *bus.Stream, req llm.Request)
 	mu     sync.Mutex
 	lease  time.Duration // of holds; zero means a minute
@@ -116,6 +118,11 @@ func (w *world) billing(ctx context.Context) error {
 
 func (w *world) renewals(ctx context.Context) error {
 	return w.bus.ServeRenewals(ctx, func(_ context.Context, r bus.Renewal) (int64, error) {
+		if w.renew != nil {
+			if err := w.renew(r); err != nil {
+				return 0, err
+			}
+		}
 		w.renewed.Add(int64(len(r.Jobs)))
 		return int64(len(r.Jobs)), nil
 	})
@@ -299,6 +306,57 @@ func TestALongJobsHoldIsRenewed(t *testing.T) {
 	require.Eventually(t, func() bool { return w.renewed.Load() >= 3 }, patience, 10*time.Millisecond)
 	leave()
 	w.recorded(1)
+}
+
+// The hold of an edge that nobody heard for long may be over: the ledger's word counts,
+// and then there is nothing more to book.
+func TestAHoldThatMayBeOverIsAskedFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		word     bus.HoldAnswer
+		charged  int64
+		recorded int
+	}{
+		"it is over":       {bus.HoldAnswer{Code: fault.Invalid, Message: "request is settled", Settled: true, Micro: 3}, 3, 0},
+		"it stands":        {bus.HoldAnswer{Micro: 100_000}, 14, 1},
+		"nobody can tell":  {bus.HoldAnswer{Code: fault.Unavailable, Message: "not now"}, 14, 1},
+		"it was free, too": {bus.HoldAnswer{Code: fault.Invalid, Message: "request is settled", Settled: true}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			over := make(chan struct{})
+			var lost, asked atomic.Bool
+			w := newWorld(t, func(w *world) {
+				w.lease = time.Second // which passes while an answer is waited for in vain
+				w.renew = func(r bus.Renewal) error {
+					if len(r.Jobs) > 0 && lost.CompareAndSwap(false, true) {
+						return fault.New(fault.Unavailable, "not now")
+					}
+					return nil
+				}
+				w.hold = func(h bus.Hold) bus.HoldAnswer {
+					if h.Raise {
+						asked.Store(true)
+						return c.word
+					}
+					return bus.HoldAnswer{Micro: h.Micro}
+				}
+				served := w.serve
+				w.serve = func(ctx context.Context, s *bus.Stream, req llm.Request) {
+					<-over
+					served(ctx, s, req)
+				}
+			})
+			got := make(chan string, 1)
+			go func() { got <- w.text(w.ask(false)) }()
+			require.Eventually(t, func() bool { return w.renewed.Load() > 0 }, patience, 10*time.Millisecond)
+			close(over)
+			require.Contains(t, <-got, fmt.Sprintf(`"charged_micro":%d`, c.charged))
+			w.stop()
+			w.recorded(c.recorded)
+			require.True(t, asked.Load())
+		})
+	}
 }
 
 func TestAnEdgeIsReadyWhenBillingAnswers(t *testing.T) {

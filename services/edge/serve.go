@@ -123,8 +123,10 @@ type exchange struct {
 	over  bool
 	usage bus.Usage // what will be recorded, once it is known
 	known bool
-	kept  *kept // nil unless the exchange will be kept
-	once  sync.Once
+	// settled tells that the ledger has ended the job without this edge.
+	settled bool
+	kept    *kept // nil unless the exchange will be kept
+	once    sync.Once
 }
 
 // funded asks for the hold before anything is sent: the account seems to have no
@@ -300,14 +302,15 @@ func (x *exchange) checked(u llm.Usage) llm.Usage {
 }
 
 // charge decides what is recorded. A charge above the hold raises the hold
-// first, so that what the caller is shown is what the ledger books.
+// first, and of a hold that may be over the ledger is asked, so that what the caller
+// is shown is what the ledger books.
 func (x *exchange) charge(o pricing.Outcome, tokens llm.Usage, r offer.Result) {
 	charged, err := pricing.Charge(x.a.Rates, o, tokens)
 	if err != nil {
 		x.e.log.Error("ALARM: charge not computed", "request", x.call.ID, "error", err)
 		o, charged = pricing.Failed, 0
 	}
-	if charged > x.answer.Micro {
+	if charged > x.answer.Micro || x.e.lease.doubtful(x.start) {
 		charged = x.raise(charged)
 	}
 	x.usage = bus.Usage{
@@ -318,21 +321,32 @@ func (x *exchange) charge(o pricing.Outcome, tokens llm.Usage, r offer.Result) {
 	x.known = true
 }
 
+// raise has the hold cover a charge, and gives what can be charged: less when the
+// balance does not have it, or when the ledger has ended the job already.
 func (x *exchange) raise(charged money.Micro) money.Micro {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.call.Context), bus.HoldWait)
 	defer cancel()
 	h := x.a.Hold
 	// What the balance has is taken, when it does not have all.
-	h.Micro, h.FloorMicro, h.Raise = charged, x.answer.Micro, true
+	h.Micro, h.FloorMicro, h.Raise = max(charged, x.answer.Micro), x.answer.Micro, true
 	answer, err := x.e.bus.Hold(ctx, h)
+	if err == nil && answer.Settled {
+		x.settled = true
+		x.e.log.Error("ALARM: request was settled without its edge", "request", x.call.ID,
+			"charge_micro", charged, "charged_micro", answer.Micro)
+		return answer.Micro
+	}
 	if err == nil && answer.Code == "" {
 		if x.answer.Micro = answer.Micro; answer.Micro >= charged {
 			return charged
 		}
 	}
-	x.e.log.Error("ALARM: charge cut to its hold", "request", x.call.ID,
-		"charge_micro", charged, "held_micro", x.answer.Micro, "error", err)
-	return x.answer.Micro
+	if cut := min(charged, x.answer.Micro); cut < charged {
+		x.e.log.Error("ALARM: charge cut to its hold", "request", x.call.ID,
+			"charge_micro", charged, "held_micro", cut, "error", err)
+		return cut
+	}
+	return charged // as far as anybody knows the hold stands
 }
 
 // leave settles a job whose client does not take the rest of the answer.
@@ -376,7 +390,7 @@ func (x *exchange) end(cause error) {
 	if stands {
 		x.e.settling.end(x.a.Hold.Account)
 	}
-	if x.known {
+	if x.known && !x.settled {
 		x.record(x.job.Booked)
 	} else {
 		x.job.Booked() // there is nothing to book

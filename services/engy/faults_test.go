@@ -377,3 +377,28 @@ func TestEdgeAndWorkerDieTogether(t *testing.T) {
 	c.workers[0].kill()
 	require.Zero(t, c.settled(before), "the hold ends with its lease")
 }
+
+// An edge that stands still for longer than its lease cannot tell from the inside that
+// the ledger has ended its jobs.
+func TestAnEdgeThatStoodStillShowsWhatIsBooked(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{edgeEnv: []string{"EDGE_HOLD_LEASE=2s"}})
+	before := c.balance()
+	got := make(chan reply, 1)
+	go func() { got <- c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=1s]]", false))) }()
+	c.running(1)
+	require.NoError(t, c.edge.cmd.Process.Signal(syscall.SIGSTOP))
+	c.running(0) // the answer is on its way to the edge
+	second := c.addWorker()
+	c.eventually("a second worker has joined", func() bool { return strings.Contains(second.log.String(), "joining the fleet") })
+	c.workers[0].kill() // before it reports
+	charged := c.settled(before)
+	require.NoError(t, c.edge.cmd.Process.Signal(syscall.SIGCONT))
+	r := <-got
+	require.Nil(t, r.Error)
+	require.Equal(t, int64(5), r.Usage.Completion)
+	require.Equal(t, int64(charged), r.Engy.ChargedMicro)
+	c.edge.stop() // nothing is on its way any more
+	require.Equal(t, charged, c.settled(before))
+	require.NotContains(t, c.books.log.String(), "ALARM")
+}

@@ -50,7 +50,34 @@ func (l *Ledger) Hold(ctx context.Context, group []bus.Hold) ([]bus.HoldAnswer, 
 	for n, i := range asked {
 		answers[i] = holdAnswer(got[2*n], money.Micro(got[2*n+1]))
 	}
-	return answers, nil
+	return answers, l.charges(ctx, group, answers)
+}
+
+// charges tells of jobs that are settled what they cost.
+func (l *Ledger) charges(ctx context.Context, group []bus.Hold, answers []bus.HoldAnswer) error {
+	var jobs []string
+	for i, a := range answers {
+		if a.Settled {
+			jobs = append(jobs, group[i].Job)
+		}
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	rows, err := dbsqlc.New(l.books).ListBooked(ctx, jobs)
+	if err != nil {
+		return fmt.Errorf("%d settled jobs: %w", len(jobs), pg.Translate(err))
+	}
+	booked := make(map[string]money.Micro, len(rows))
+	for _, r := range rows {
+		booked[r.Job] = money.Micro(r.ChargedMicro)
+	}
+	for i := range answers {
+		if answers[i].Settled {
+			answers[i].Micro = booked[group[i].Job]
+		}
+	}
+	return nil
 }
 
 // holdColumns turns a group into the arrays that the statement takes.
@@ -127,7 +154,7 @@ func holdAnswer(decided int64, micro money.Micro) bus.HoldAnswer {
 	case keyDead:
 		a.Code, a.Message = fault.Unauthorized, "key is not valid"
 	case jobSettled:
-		a.Code, a.Message = fault.Invalid, "request is settled"
+		a.Code, a.Message, a.Settled = fault.Invalid, "request is settled", true
 	case otherKey:
 		a.Code, a.Message = fault.Invalid, "request belongs to another key"
 	default:

@@ -182,7 +182,10 @@ func TestAHoldIsTakenAndSettledOnce(t *testing.T) {
 	require.Equal(t, ledger.Repeated, h.settle(t, ended(1, 0, 300))[0].Verdict)
 	require.Equal(t, ledger.Contradicted, h.settle(t, ended(1, 0, 301))[0].Verdict)
 	require.Equal(t, ledger.Balance{Micro: 700}, h.balance(t, "a0"))
-	require.Equal(t, []fault.Code{fault.Invalid}, codes(h.hold(t, hold(1, 0, 400))), "a settled job is not held again")
+	again := h.hold(t, hold(2, 0, 100), hold(1, 0, 400))
+	require.Equal(t, []fault.Code{"", fault.Invalid}, codes(again), "a settled job is not held again")
+	require.True(t, again[1].Settled)
+	require.Equal(t, money.Micro(300), again[1].Micro, "but told what it cost")
 	h.adds(t, t)
 }
 
