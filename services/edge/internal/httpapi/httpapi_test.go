@@ -401,22 +401,6 @@ func TestAClientThatDoesNotReadIsLeft(t *testing.T) {
 	}
 }
 
-func TestSilenceIsWrittenTo(t *testing.T) {
-	t.Parallel()
-	idles := 0
-	addr, _ := start(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
-		return answer{next: func(ctx context.Context, wait time.Duration) ([]llm.Event, error) {
-			if idles++; idles <= 3 {
-				return nil, httpapi.ErrIdle
-			}
-			return []llm.Event{{Kind: llm.Text, Text: "late"}, done()}, nil
-		}}, nil
-	})
-	body := read(t, post(t, addr, "/v1/chat/completions", goodKey, streamed).Body)
-	require.Equal(t, 3, strings.Count(body, ": keep-alive\n\n"))
-	require.Contains(t, body, "late")
-}
-
 func TestAFailureBeforeTheFirstByteHasARealStatus(t *testing.T) {
 	t.Parallel()
 	addr, _ := start(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {

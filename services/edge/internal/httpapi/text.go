@@ -306,19 +306,29 @@ func (x *exchange) stream(c *fiber.Ctx) error {
 // answer went out whole.
 func (x *exchange) write(w *bufio.Writer, events []llm.Event) error {
 	sink := x.cd.Encode(w, x.req, x.id, x.started.Unix())
+	said := time.Now() // when the client last heard something
 	for {
+		last := events[len(events)-1].Last()
 		for _, e := range events {
 			if err := sink(e); err != nil {
-				return errLeft
+				return unsent(err)
 			}
+		}
+		switch silent := w.Buffered() == 0; {
+		case !silent:
+			said = time.Now()
+		case !last && time.Since(said) >= x.s.cfg.KeepAlive:
+			// What came waits for more, or stays out of the answer.
+			events, said = []llm.Event{{Kind: llm.Ping}}, time.Now()
+			continue
 		}
 		if err := w.Flush(); err != nil {
 			return errLeft
 		}
-		if events[len(events)-1].Last() {
+		if last {
 			return nil
 		}
-		next, err := x.answer.Next(x.ctx, x.s.cfg.KeepAlive)
+		next, err := x.answer.Next(x.ctx, max(x.s.cfg.KeepAlive-time.Since(said), time.Millisecond))
 		switch {
 		case errors.Is(err, ErrIdle):
 			next = []llm.Event{{Kind: llm.Ping}}
@@ -334,4 +344,14 @@ func (x *exchange) write(w *bufio.Writer, events []llm.Event) error {
 		}
 		events = next
 	}
+}
+
+// unsent tells why an event did not leave: the codec could not say it, or else the
+// client is gone.
+func unsent(err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return f
+	}
+	return errLeft
 }

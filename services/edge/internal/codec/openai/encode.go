@@ -24,8 +24,7 @@ func (c Codec) Encode(w io.Writer, req *llm.Request, id string, created int64) l
 	if req.Stream {
 		s := &stream{answer: a, codec: c, hidden: n.hidden}
 		s.head = a.head(nil, "chatcmpl-", "chat.completion.chunk")
-		s.ordered = inTurn(s.add)
-		return s.take
+		return inTurn(s.add)
 	}
 	var fold llm.Fold
 	add := inTurn(fold.Add)
@@ -174,9 +173,7 @@ func Receipt(b []byte, r llm.Receipt) []byte {
 // stream writes the answer as server-sent events.
 type stream struct {
 	answer
-	codec   Codec
-	ordered llm.Sink
-	wrote   bool
+	codec Codec
 	// hidden leaves the thoughts out.
 	hidden bool
 	// head opens every chunk and is built once.
@@ -188,16 +185,6 @@ type stream struct {
 	// blank: it may be all there is.
 	argued bool
 	blank  []byte
-}
-
-// take takes the next event as the engine gave it. What waits, or stays out of the
-// answer, leaves a sign of life.
-func (s *stream) take(e llm.Event) error {
-	s.wrote = false
-	if err := s.ordered(e); err != nil || s.wrote {
-		return err
-	}
-	return s.add(llm.Event{Kind: llm.Ping})
 }
 
 // add takes the next event in order.
@@ -228,7 +215,6 @@ func (s *stream) add(e llm.Event) error {
 	if len(b) == 0 {
 		return nil
 	}
-	s.wrote = true
 	_, err := s.w.Write(b)
 	return err
 }

@@ -15,7 +15,6 @@ type stream struct {
 	answer
 	ordered  llm.Sink
 	buf      []byte
-	wrote    bool
 	sequence int64
 	begun    bool
 	// pieces are those whose items are closed.
@@ -39,7 +38,6 @@ type growing struct {
 
 // take takes the next event as the engine gave it.
 func (s *stream) take(e llm.Event) error {
-	s.wrote = false
 	switch e.Kind {
 	case llm.Done:
 		s.finish = e.Finish
@@ -48,11 +46,7 @@ func (s *stream) take(e llm.Event) error {
 		return s.add(e)
 	case llm.Text, llm.Reasoning, llm.ToolCall, llm.Ping:
 	}
-	if err := s.ordered(e); err != nil || s.wrote {
-		return err
-	}
-	// What waits leaves a sign of life.
-	return s.add(llm.Event{Kind: llm.Ping})
+	return s.ordered(e)
 }
 
 // add takes the next event in order.
@@ -84,7 +78,6 @@ func (s *stream) add(e llm.Event) error {
 	if len(b) == 0 {
 		return nil
 	}
-	s.wrote = true
 	_, err := s.w.Write(b)
 	return err
 }
