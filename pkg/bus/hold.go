@@ -30,7 +30,8 @@ type Hold struct {
 // HoldAnswer is billing's word on a Hold.
 type HoldAnswer struct {
 	// Code is empty when the hold stands, else no_funds, busy (a concurrency
-	// limit), unauthorized (key or account closed) or invalid (job settled).
+	// limit), unauthorized (key or account closed) or invalid (job settled); it is
+	// not known whether it stands after unavailable, timeout or internal.
 	Code fault.Code `json:"code,omitzero"`
 	// Message may be shown to the caller.
 	Message string `json:"message,omitzero"`

@@ -132,6 +132,7 @@ func (b *Bus) askHolds(group []asking) ([]HoldAnswer, error) {
 func (s *holds) answer(raw []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(s.b.life, HoldWait)
 	defer cancel()
+	begun := time.Now()
 	asked := false // of somebody who may have heard it
 	for {
 		msg, err := s.try(ctx, raw)
@@ -141,7 +142,7 @@ func (s *holds) answer(raw []byte) (*nats.Msg, error) {
 			s.heard()
 			return msg, nil
 		case Vanished(err):
-			if (s.b.Fresh() || s.lately()) && rest(ctx, holdPause) {
+			if (s.b.Fresh() || s.lately()) && time.Since(begun) < HoldWait-holdLast && rest(ctx, holdPause) {
 				continue
 			}
 			if asked {
@@ -241,4 +242,6 @@ const (
 	holdsFlying = 2
 	// holdPause is how long to wait for a billing that may not be back yet.
 	holdPause = 20 * time.Millisecond
+	// holdLast is what the last try must have left to hear that nobody got it.
+	holdLast = 250 * time.Millisecond
 )

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/engy-ai/engy/pkg/fault"
 )
@@ -74,17 +75,20 @@ type Fault struct {
 	// Tokens and Window belong to fault.Overlong.
 	Tokens int64 `json:"tokens,omitzero"`
 	Window int64 `json:"window,omitzero"`
+	// Retry is how long the caller of a fault.Busy should wait. The edge knows; it
+	// does not travel.
+	Retry time.Duration `json:"-"`
 }
 
 // FaultOf makes a failure fit to travel: what only operators may see stays.
 func FaultOf(err error) *Fault {
 	f := fault.Of(err)
-	return &Fault{Code: f.Code, Message: f.Message, Tokens: f.Tokens, Window: f.Window}
+	return &Fault{Code: f.Code, Message: f.Message, Tokens: f.Tokens, Window: f.Window, Retry: f.Retry}
 }
 
 // Err turns a travelled failure back into an error.
 func (f *Fault) Err() error {
-	return &fault.Error{Code: f.Code, Message: f.Message, Tokens: f.Tokens, Window: f.Window}
+	return &fault.Error{Code: f.Code, Message: f.Message, Tokens: f.Tokens, Window: f.Window, Retry: f.Retry}
 }
 
 // Usage counts tokens. Cached is part of Prompt, Reasoning part of Completion;

@@ -171,6 +171,12 @@ func (e *edge) live(model string) (admit.Live, bool) {
 	}, ok
 }
 
+// retry is when a caller whom all workers were too busy for should come again: later,
+// the more jobs wait for each slot. The rim bounds it.
+func (e *edge) retry(n fleet.Need) time.Duration {
+	return time.Duration(1+e.desk.Waiting(n.Model)/max(1, e.fleet.Slots(n))) * time.Second
+}
+
 func need(model string, n admit.Need) fleet.Need {
 	return fleet.Need{
 		Model: model, Class: n.Class, Modalities: n.Media, Features: n.Features, Window: n.Window, Allowed: n.Allowed,

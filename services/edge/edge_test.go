@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -157,6 +158,7 @@ func (w *world) worker(id string) {
 	beat := func(ctx context.Context) error {
 		return w.bus.Beat(ctx, bus.Heartbeat{
 			Worker: id, Name: id, Model: "glm-5.2", Region: "eu", Classes: []bus.Class{bus.Open}, Slots: 1000, Modalities: []string{"text"},
+			Features: []string{"completions"},
 		})
 	}
 	require.NoError(w.t, beat(w.t.Context()))
@@ -242,8 +244,12 @@ func wait(ctx context.Context, s *bus.Stream, _ llm.Request) {
 
 func (w *world) ask(stream bool) *http.Response {
 	w.t.Helper()
-	body := fmt.Sprintf(`{"model":"engy/glm-5.2","max_tokens":100,"stream":%v,"messages":[{"role":"user","content":"hi"}]}`, stream)
-	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.addr+"/v1/chat/completions", strings.NewReader(body))
+	return w.post("/v1/chat/completions", fmt.Sprintf(`{"model":"engy/glm-5.2","max_tokens":100,"stream":%v,"messages":[{"role":"user","content":"hi"}]}`, stream))
+}
+
+func (w *world) post(path, body string) *http.Response {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.addr+path, strings.NewReader(body))
 	require.NoError(w.t, err)
 	req.Header.Set("Authorization", "Bearer "+key)
 	tr := &http.Transport{}
@@ -274,6 +280,23 @@ func TestTheChargeIsOneNumber(t *testing.T) {
 		require.Equal(t, pricing.Finished, u.Outcome)
 		require.Equal(t, "POST /v1/chat/completions", u.Route)
 	}
+}
+
+// An answer that cannot be said in the caller's protocol has failed on our side.
+func TestAnAnswerThatNoCodecCanSayIsFree(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) {
+		w.serve = func(ctx context.Context, s *bus.Stream, _ llm.Request) {
+			_, _ = s.Finish(ctx, []llm.Event{
+				{Kind: llm.Text, Text: "hello", Logprobs: json.RawMessage(`[1]`)}, {Kind: llm.Done, Finish: llm.Stop},
+			}, bus.End{Outcome: pricing.Finished, Usage: llm.Usage{Prompt: 10, Completion: 5}})
+		}
+	})
+	resp := w.post("/v1/completions", `{"model":"glm-5.2","max_tokens":100,"logprobs":1,"prompt":"hi"}`)
+	require.Equal(t, 502, resp.StatusCode, w.text(resp))
+	u := w.recorded(1)[0]
+	require.Equal(t, pricing.Failed, u.Outcome)
+	require.Zero(t, u.ChargedMicro)
 }
 
 func TestNothingPassesBeforeTheHold(t *testing.T) {

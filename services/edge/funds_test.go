@@ -71,6 +71,20 @@ func TestAHoldThatNobodyAnsweredIsSettled(t *testing.T) {
 	require.Zero(t, u.ChargedMicro)
 }
 
+// A billing that cannot tell may have taken the hold: its end must be booked.
+func TestAHoldThatNobodyKnowsOfIsSettled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) {
+		w.hold = func(bus.Hold) bus.HoldAnswer { return bus.HoldAnswer{Code: fault.Unavailable, Message: "no"} }
+	})
+	require.Equal(t, 503, w.ask(false).StatusCode)
+	require.Equal(t, 503, w.ask(true).StatusCode)
+	for _, u := range w.recorded(2) {
+		require.Equal(t, pricing.Failed, u.Outcome)
+		require.Zero(t, u.ChargedMicro)
+	}
+}
+
 func TestAHoldThatNobodyWasAskedForIsNoFact(t *testing.T) {
 	t.Parallel()
 	for _, empty := range []bool{true, false} {

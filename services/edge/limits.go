@@ -33,10 +33,8 @@ const (
 	BillingEvery = 2 * time.Second
 	BillingAgain = 50 * time.Millisecond
 	// SettleWait is how long the edge waits for a worker's account of a job
-	// whose client has left.
-	SettleWait = 2 * time.Second
-	// CloseWait bounds withdrawing a ticket.
-	CloseWait = time.Second
+	// whose client has left: longer than a worker may take to give it.
+	SettleWait = 8 * time.Second
 
 	// AttemptsMax bounds how often one job is granted.
 	AttemptsMax = 3

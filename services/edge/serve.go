@@ -19,6 +19,7 @@ import (
 	"github.com/engy-ai/engy/pkg/pricing"
 	"github.com/engy-ai/engy/services/edge/internal/admit"
 	"github.com/engy-ai/engy/services/edge/internal/count"
+	"github.com/engy-ai/engy/services/edge/internal/fleet"
 	"github.com/engy-ai/engy/services/edge/internal/httpapi"
 	"github.com/engy-ai/engy/services/edge/internal/offer"
 )
@@ -79,6 +80,7 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 		x.unplaced()
 		return nil, err
 	}
+	x.asks = asks
 	e.memory.take(len(body))
 	x.read()
 	return x, nil
@@ -109,6 +111,7 @@ type exchange struct {
 	bytes int        // of body, as it was first
 	size  count.Size // of a stream's prompt
 	job   *offer.Job
+	asks  fleet.Need
 	start time.Time
 
 	asked bool // for the hold, before the job was placed
@@ -162,8 +165,16 @@ func (x *exchange) askHold() {
 }
 
 // stands tells whether there may be a hold: one that was granted, or that somebody was
-// asked for who did not answer. It is known when held is closed.
-func (x *exchange) stands() bool { return x.answer.Code == "" && !bus.Vanished(x.refusal) }
+// asked for who did not answer or could not tell. It is known when held is closed.
+func (x *exchange) stands() bool {
+	switch x.answer.Code {
+	case "":
+		return !bus.Vanished(x.refusal)
+	case fault.Unavailable, fault.Timeout, fault.Internal:
+		return true
+	}
+	return false
+}
 
 // hold takes billing's answer: the first byte waits for it, the worker does not.
 func (x *exchange) hold(a bus.HoldAnswer, err error) {
@@ -276,6 +287,9 @@ func (x *exchange) conclude(last *llm.Event) {
 			outcome = pricing.Left
 		}
 	}
+	if last.Fault != nil && last.Fault.Code == fault.Busy {
+		last.Fault.Retry = x.e.retry(x.asks)
+	}
 	x.charge(outcome, tokens, r)
 	last.Usage = &tokens
 	last.Receipt = &llm.Receipt{
@@ -353,6 +367,7 @@ func (x *exchange) raise(charged money.Micro) money.Micro {
 func (x *exchange) leave(ctx context.Context) {
 	r := x.job.Abandon(ctx)
 	if r.End == nil {
+		x.e.log.Warn("no account of a job whose client left", "request", x.call.ID, "worker", r.Worker)
 		x.charge(pricing.Left, llm.Usage{}, r)
 		return
 	}
@@ -375,6 +390,9 @@ func (x *exchange) end(cause error) {
 	defer cancel()
 	stands := x.stands()
 	switch {
+	case x.known && x.usage.Outcome == pricing.Finished && cause != nil && !fault.Is(cause, fault.Canceled):
+		// It could not be said in the client's protocol.
+		x.charge(pricing.Failed, x.usage.Tokens, x.job.Result())
 	case x.known:
 	case !stands:
 		x.job.Fail(fault.Of(x.refusal).Code, "refused")
@@ -387,6 +405,7 @@ func (x *exchange) end(cause error) {
 		x.leave(ctx)
 	}
 	x.job.Close(ctx)
+	x.body = nil // what is left may wait for the books
 	if stands {
 		x.e.settling.end(x.a.Hold.Account)
 	}

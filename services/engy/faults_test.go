@@ -208,6 +208,29 @@ func TestWorkThatWasDoneForADeadEdgeIsCharged(t *testing.T) {
 	})
 }
 
+// An answer may be whole at the edge long before its client has read it.
+func TestAnAnswerThatItsEdgeDiesWithIsCharged(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{})
+	before := c.balance()
+	a := hello("hi [[sim tokens=30000 itl=0s]]", true)
+	a.MaxTokens = 30_000
+	raw, err := json.Marshal(a)
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.api, "http://"))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+	_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", c.key, len(raw), raw)
+	require.NoError(t, err)
+	c.eventually("the engine has finished", func() bool { return c.counters().Finished == 1 })
+	second := c.addWorker() // which takes a while
+	c.eventually("a second worker has joined", func() bool { return strings.Contains(second.log.String(), "joining the fleet") })
+	require.Equal(t, int64(1), c.balance().OpenHolds)
+	c.edge.kill()
+	require.Positive(t, int64(c.settled(before)))
+}
+
 func TestAClientLeaves(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, c *cluster) {
@@ -310,7 +333,7 @@ func TestAQueueWithoutWorkersSaysSo(t *testing.T) {
 	quick.Model = "qwen3.8-27b"
 	resp := c.chat(c.key, quick)
 	require.Equal(t, 429, resp.StatusCode, c.body(resp))
-	require.NotEmpty(t, resp.Header.Get("Retry-After"))
+	require.Equal(t, "2", resp.Header.Get("Retry-After"), "one waits for one slot")
 	r := <-got
 	require.Nil(t, r.Error)
 	// The given-up job is not run later.
@@ -387,6 +410,7 @@ func TestAnEdgeThatStoodStillShowsWhatIsBooked(t *testing.T) {
 	got := make(chan reply, 1)
 	go func() { got <- c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=1s]]", false))) }()
 	c.running(1)
+	c.eventually("its money is held", func() bool { return c.balance().OpenHolds == 1 })
 	require.NoError(t, c.edge.cmd.Process.Signal(syscall.SIGSTOP))
 	c.running(0) // the answer is on its way to the edge
 	second := c.addWorker()

@@ -1,6 +1,10 @@
 package worker
 
-import "time"
+import (
+	"time"
+
+	"github.com/engy-ai/engy/services/worker/internal/engine/openaihttp"
+)
 
 // Bounds of a worker.
 const (
@@ -11,4 +15,7 @@ const (
 	ProbeEvery  = 2 * time.Second
 	ProbeWait   = 5 * time.Second
 	ProbeMisses = 3
+	// AccountMax is how long a worker may take to tell what an answer came to that
+	// nobody wants any longer: it stops the engine, hears it out, and counts.
+	AccountMax = 2*openaihttp.AbortMax + openaihttp.CountMax
 )

@@ -370,6 +370,19 @@ func (f *Fleet) Free(n Need) int {
 	return free
 }
 
+// Slots counts the slots of those that could serve a need, free or not.
+func (f *Fleet) Slots(n Need) int {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	slots := 0
+	for _, m := range f.models[n.Model] {
+		if n.met(m) {
+			slots += m.Slots
+		}
+	}
+	return slots
+}
+
 // Name gives what the operator calls a worker, or its id when that is unknown.
 func (f *Fleet) Name(model, worker string) string {
 	f.mu.RLock()

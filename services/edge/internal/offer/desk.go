@@ -71,6 +71,7 @@ type Desk struct {
 	fleet Fleet
 	log   *slog.Logger
 
+	waiting waiting
 	// putOff counts the holds that are put off now.
 	putOff atomic.Int64
 
@@ -104,11 +105,17 @@ func New(name string, b Bus, cfg Config, f Fleet, log *slog.Logger) *Desk {
 // Name is what tickets name as their owner.
 func (d *Desk) Name() string { return d.name }
 
-// Count tells how many jobs are open.
+// Count tells how many jobs are open, or not booked.
 func (d *Desk) Count() int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return len(d.jobs)
+}
+
+func (d *Desk) remove(j *Job) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.jobs, j.order.Ticket.Job)
 }
 
 func (d *Desk) job(id string) *Job {
@@ -323,7 +330,7 @@ func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 // hears tells whether the bus answers within a part of what a worker is given.
 func (d *Desk) hears(ctx context.Context) bool { return d.bus.Answers(ctx, d.cfg.ProbeWait/4) }
 
-// Older lists the jobs that have been open for a time.
+// Older lists the jobs that were begun a time ago and are not booked.
 func (d *Desk) Older(than time.Duration) []string {
 	var ids []string
 	for _, j := range d.open() {

@@ -59,6 +59,7 @@ type Job struct {
 	worker  string    // who has the attempt, empty when nobody
 	since   time.Time // when it was granted
 	seq     int
+	check   llm.Check // of the attempt's events
 	queue   []llm.Event
 	bytes   int
 	reached bool // something has reached the client
@@ -82,9 +83,7 @@ func (d *Desk) Place(o Order) (*Job, error) {
 	defer j.mu.Unlock()
 	if !j.dispatch() {
 		if err := j.offer(o.Ticket.Worker, o.Ticket.Region); err != nil {
-			d.mu.Lock()
-			delete(d.jobs, o.Ticket.Job)
-			d.mu.Unlock()
+			d.remove(j)
 			return nil, err
 		}
 	}
@@ -96,6 +95,7 @@ func (d *Desk) Place(o Order) (*Job, error) {
 func (j *Job) engage(worker string) {
 	j.attempt++
 	j.worker, j.seq, j.since, j.sent, j.named = worker, 0, time.Now(), false, nil
+	j.check = llm.Check{}
 	j.d.engage(worker)
 }
 
@@ -157,9 +157,14 @@ func (j *Job) granted(worker string, attempt int) []byte {
 	return j.order.Body
 }
 
+// wants tells whether the attempt is to go on, or its account is still needed: until
+// the job is booked the worker alone knows how it ended, should this edge die.
 func (j *Job) wants(worker string, attempt int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.end != nil {
+		return j.booked != nil && j.served == worker && j.attempt == attempt
+	}
 	return !j.closed && j.worker == worker && j.attempt == attempt
 }
 
@@ -183,6 +188,13 @@ func (j *Job) take(worker string, f bus.Frame, booked func()) bool {
 		j.askHold() // the client would wait for it
 	}
 	for _, e := range f.Events {
+		if err := j.check.Add(e); err != nil {
+			j.d.log.Warn("frames broken", "job", j.order.Ticket.Job, "worker", worker, "error", err)
+			if !j.retry(worker) {
+				j.fail(fault.Engine, fault.Of(err).Message)
+			}
+			return false
+		}
 		if e.Last() {
 			continue // the end is read from End, once
 		}
@@ -403,14 +415,18 @@ func (j *Job) Result() Result {
 	return Result{Worker: j.served, Attempt: j.attempt, End: j.end, Failure: j.failure}
 }
 
-// Booked tells the worker whose end was taken that the job is booked.
+// Booked tells the worker whose end was taken that the job is booked. A job that is
+// closed leaves the desk.
 func (j *Job) Booked() {
 	j.mu.Lock()
-	booked := j.booked
+	booked, closed := j.booked, j.closed
 	j.booked = nil
 	j.mu.Unlock()
 	if booked != nil {
 		booked()
+	}
+	if closed {
+		j.d.remove(j)
 	}
 }
 
@@ -443,8 +459,8 @@ func (j *Job) Abandon(ctx context.Context) Result {
 	}
 }
 
-// Close takes the job off the desk. Tickets that nobody has claimed are withdrawn,
-// bounded by ctx.
+// Close ends the job. It leaves the desk, unless a worker waits to hear that it is
+// booked. Tickets that nobody has claimed are withdrawn, bounded by ctx.
 func (j *Job) Close(ctx context.Context) {
 	j.mu.Lock()
 	if j.closed {
@@ -461,10 +477,12 @@ func (j *Job) Close(ctx context.Context) {
 	if j.end == nil {
 		j.stop()
 	}
+	booked := j.booked == nil
+	j.order.Body, j.queue = nil, nil // no content waits for the books
 	j.mu.Unlock()
-	j.d.mu.Lock()
-	delete(j.d.jobs, j.order.Ticket.Job)
-	j.d.mu.Unlock()
+	if booked {
+		j.d.remove(j)
+	}
 	for _, o := range left {
 		if err := o.Withdraw(ctx); err != nil {
 			j.d.log.Debug("ticket not withdrawn", "job", j.order.Ticket.Job, "error", err)

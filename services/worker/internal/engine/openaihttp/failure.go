@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -90,11 +89,7 @@ func reported(data []byte) *fault.Error {
 
 // refused is an error that came instead of an answer.
 func refused(res *http.Response, body []byte) *fault.Error {
-	f := failed(res.StatusCode, read(body).message())
-	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s > 0 && f.Code == fault.Busy {
-		f.Retry = min(time.Duration(s), 3600) * time.Second
-	}
-	return f
+	return failed(res.StatusCode, read(body).message())
 }
 
 // failed turns a status and the engine's words into a fault. The words are for
