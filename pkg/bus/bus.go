@@ -64,6 +64,7 @@ type Bus struct {
 	whole    atomic.Bool // the publishers are there
 	linked   atomic.Pointer[link]
 	outboxes sync.Map // owner -> *outbox
+	reports  atomic.Pointer[jetstream.Stream]
 	unread   garbled
 	// life is what facts are repeated under: it outlives whoever connected.
 	life    context.Context

@@ -298,6 +298,19 @@ func TestUsageIsStoredOnceAndComesAgainUntilBooked(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
+// Any worker can write one: the hold of the job it names is settled all the same.
+func TestAReportThatCannotBeReadIsNone(t *testing.T) {
+	t.Parallel()
+	b, nc := beside(t)
+	for job, raw := range map[string]string{"j1": "{", "j2": `{"job":"j3","attempt":1}`} {
+		_, err := nc.Request("reports.v1.w1."+job, []byte(raw), 5*time.Second)
+		require.NoError(t, err, "it is stored")
+		r, err := b.ReportOf(t.Context(), job)
+		require.NoError(t, err)
+		require.Nil(t, r)
+	}
+}
+
 func TestReportsOfDeadOwnersAreTold(t *testing.T) {
 	t.Parallel()
 	b := bustest.New(t)

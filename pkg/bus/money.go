@@ -178,17 +178,22 @@ func (b *Bus) Orphans(ctx context.Context, durable string, handle func(context.C
 	})
 }
 
-// ReportOf gives the newest report on a job, nil when there is none.
+// ReportOf gives the newest report on a job, nil when there is none that can be read.
 func (b *Bus) ReportOf(ctx context.Context, job string) (*Report, error) {
 	token, err := Token(job)
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.js.Stream(ctx, reportsStream)
-	if err != nil {
-		return nil, fmt.Errorf("report of %s: %w", job, translate(err))
+	s := b.reports.Load()
+	if s == nil {
+		found, err := b.js.Stream(ctx, reportsStream)
+		if err != nil {
+			return nil, fmt.Errorf("report of %s: %w", job, translate(err))
+		}
+		s = &found
+		b.reports.Store(s) // it is a name: the stream may be made anew
 	}
-	msg, err := s.GetLastMsgForSubject(ctx, reportsPrefix+".*."+token)
+	msg, err := (*s).GetLastMsgForSubject(ctx, reportsPrefix+".*."+token)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
@@ -196,8 +201,9 @@ func (b *Bus) ReportOf(ctx context.Context, job string) (*Report, error) {
 		return nil, fmt.Errorf("report of %s: %w", job, translate(err))
 	}
 	var r Report
-	if err := Unmarshal(msg.Data, &r); err != nil {
-		return nil, fmt.Errorf("report of %s: %w", job, err)
+	if err := Unmarshal(msg.Data, &r); err != nil || r.Job != job {
+		b.garbled("report", err)
+		return nil, nil
 	}
 	return &r, nil
 }

@@ -13,8 +13,8 @@ type Report struct {
 	Job     string `json:"job"`
 	Attempt int    `json:"attempt"`
 	Worker  string `json:"worker"`
-	// Owner is the edge that granted the attempt. Older workers do not name it.
-	Owner   string          `json:"owner,omitzero"`
+	// Owner is the edge that granted the attempt, whose the job must be: OwnedBy.
+	Owner   string          `json:"owner"`
 	Model   string          `json:"model"`
 	Outcome pricing.Outcome `json:"outcome"`
 	Tokens  llm.Usage       `json:"tokens"`

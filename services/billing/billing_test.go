@@ -169,7 +169,11 @@ func hashOf(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func job(n int) string { return hashOf(fmt.Sprintf("job %d", n)) }
+// job is one of edge-1's.
+func job(n int) string {
+	id := hashOf(fmt.Sprintf("job %d", n))
+	return id[:12] + hashOf("edge-1")[:20] + id[32:]
+}
 
 func rates() pricing.Rates {
 	return pricing.Rates{Version: "test", Input: 1_000_000, CachedInput: 100_000, Output: 4_000_000}
@@ -340,7 +344,7 @@ func TestAReportSettlesTheJobOfADeadEdge(t *testing.T) {
 	p.run(t, billing.Config{}, nil)
 	p.ask(t, p.hold(1, 400))
 	require.NoError(t, p.bus.WriteReport(bus.Report{
-		Job: job(1), Attempt: 1, Worker: "w", Model: "m", Outcome: pricing.Left,
+		Job: job(1), Attempt: 1, Worker: "w", Owner: "edge-1", Model: "m", Outcome: pricing.Left,
 		Tokens: llm.Usage{Prompt: 10, Completion: 5}, Time: time.Now(),
 	}))
 	p.settled(t, 970)
@@ -380,6 +384,13 @@ func TestALivingEdgeBooksItsJobsItself(t *testing.T) {
 		b, err := p.admin.Balance(t.Context(), p.account)
 		return err == nil && b.Micro == 993 && b.OpenHolds == 1
 	}, soon, check)
+	// A worker cannot end a job by naming an edge that is not there, or none.
+	p.ask(t, p.hold(3, 100))
+	for i, owner := range []string{"", "edge-9"} {
+		foreign := report
+		foreign.Job, foreign.Owner, foreign.Attempt = job(3), owner, i+1
+		require.NoError(t, p.bus.WriteReport(foreign))
+	}
 	// The other job's edge dies without a word.
 	die()
 	p.ask(t, p.hold(2, 400))
@@ -387,7 +398,7 @@ func TestALivingEdgeBooksItsJobsItself(t *testing.T) {
 	require.NoError(t, p.bus.WriteReport(report))
 	require.Eventually(t, func() bool {
 		b, err := p.admin.Balance(t.Context(), p.account)
-		return err == nil && b.Micro == 963 && b.OpenHolds == 1
+		return err == nil && b.Micro == 963 && b.OpenHolds == 2
 	}, soon, check)
 }
 
@@ -403,7 +414,7 @@ func TestHoldsThatRanOutAreSettledByReportOrGivenBack(t *testing.T) {
 	}
 	for n, o := range []pricing.Outcome{pricing.Finished, pricing.Left, pricing.Failed} {
 		require.NoError(t, p.bus.WriteReport(bus.Report{
-			Job: job(n), Attempt: 1, Worker: "w", Model: "m", Outcome: o, Tokens: llm.Usage{Prompt: 10}, Time: time.Now(),
+			Job: job(n), Attempt: 1, Worker: "w", Owner: "edge-1", Model: "m", Outcome: o, Tokens: llm.Usage{Prompt: 10}, Time: time.Now(),
 		}))
 	}
 	require.Eventually(t, func() bool {

@@ -32,6 +32,8 @@ const (
 	sweepAfterDefault = 45 * time.Second
 
 	sweepBatch = 200
+	// sweepAsks is how many reports are asked for at once.
+	sweepAsks  = 16
 	sweepLease = time.Minute
 	// sweepGrace is how long after its end a hold is left to a usage event that
 	// may still be on its way.

@@ -24,6 +24,12 @@ func (s *service) settleOrphans(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if !bus.OwnedBy(r.Job, r.Owner) {
+			// A worker may say what it likes; whose job it is the job's id says.
+			s.Log.Error("ALARM: report names an edge that the job is not of", "job", r.Job, "worker", r.Worker)
+			s.count.alarm(ctx, "report_foreign", 1)
+			return nil
+		}
 		died, err := edges.died(ctx, s.Bus, r.Owner)
 		if err != nil {
 			return err
@@ -55,11 +61,8 @@ type absence struct {
 
 // died tells whether an edge is dead: nobody has answered in its name for orphanGrace.
 // ErrLater says that this is not known yet; reports of other edges do not wait for
-// that. A report of an older worker names no edge.
+// that.
 func (m absent) died(ctx context.Context, b *bus.Bus, edge string) (bool, error) {
-	if edge == "" {
-		return true, nil
-	}
 	a := m[edge]
 	if time.Since(a.hung) < orphanGrace {
 		return false, bus.ErrLater

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/engy-ai/engy/pkg/bus"
 	"github.com/engy-ai/engy/services/billing/internal/ledger"
 )
@@ -57,33 +59,64 @@ func (s *service) sweep(ctx context.Context) (int, error) {
 	if !s.hears(ctx) {
 		return 0, nil
 	}
-	now, begun := s.Clock(), time.Now()
+	now := s.Clock()
 	holds, err := s.book.Expired(ctx, now.Add(-sweepGrace), sweepLease, sweepBatch)
 	if err != nil {
 		return 0, err
 	}
-	ended := make([]ledger.Ended, 0, len(holds))
-	for _, h := range holds {
-		r, err := s.Bus.ReportOf(ctx, h.Job)
-		if err != nil {
-			// Whether the work was done is not known: not the time to decide.
-			return 0, err
-		}
-		e := ledger.ByExpiry(h, now)
-		if r != nil {
-			if e, err = ledger.ByReport(h, *r); err != nil {
-				return 0, err
-			}
-		}
-		ended = append(ended, e)
-	}
-	if time.Since(begun) > hearWait {
-		s.deaf = time.Now() // a bus that was away says of a report that there is none
-	}
+	ended := s.ends(ctx, holds, now)
 	if len(ended) == 0 || !s.hears(ctx) {
 		return 0, nil
 	}
 	return len(ended), s.settle(ctx, ended)
+}
+
+// ends gives the ends of holds that ran out. Of one whose report could not be asked
+// for it is not known whether the work was done: it comes again.
+func (s *service) ends(ctx context.Context, holds []ledger.OpenHold, now time.Time) []ledger.Ended {
+	ended := make([]ledger.Ended, len(holds))
+	known := make([]bool, len(holds))
+	var asks errgroup.Group
+	asks.SetLimit(sweepAsks)
+	for i, h := range holds {
+		asks.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, hearWait)
+			defer cancel()
+			r, err := s.Bus.ReportOf(ctx, h.Job)
+			if err != nil {
+				return err
+			}
+			ended[i], known[i] = s.end(ctx, h, r, now), true
+			return nil
+		})
+	}
+	if err := asks.Wait(); err != nil {
+		s.Log.Error("not every hold that ran out was ended, they come again", "error", err)
+		s.count.alarm(ctx, "sweep_failed", 1)
+		s.deaf = time.Now() // a bus that was away may say of a report that there is none
+	}
+	n := 0
+	for i, e := range ended {
+		if known[i] {
+			ended[n] = e
+			n++
+		}
+	}
+	return ended[:n]
+}
+
+// end is the end of a hold that ran out: by its report, or else the money goes back.
+func (s *service) end(ctx context.Context, h ledger.OpenHold, r *bus.Report, now time.Time) ledger.Ended {
+	if r == nil {
+		return ledger.ByExpiry(h, now)
+	}
+	e, err := ledger.ByReport(h, *r)
+	if err != nil {
+		s.Log.Error("ALARM: report cannot be priced", "job", r.Job, "worker", r.Worker, "error", err)
+		s.count.alarm(ctx, "report_unpriced", 1)
+		return ledger.ByExpiry(h, now)
+	}
+	return e
 }
 
 // hears tells whether the bus has answered for so long that edges have renewed their

@@ -118,7 +118,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	}, httpapi.Deps{
 		Dropped: func(bytes int) { e.memory.take(bytes); e.memory.give(bytes) },
 		Codecs:  codec.Text(), Speaker: codec.Speaker, Check: e.keys.Check, Open: e.open,
-		Models: e.models, Model: e.model, Count: e.count, NewID: newID, Healthy: e.ready, Log: d.Log, Ready: d.Ready,
+		Models: e.models, Model: e.model, Count: e.count, NewID: func() string { return bus.NewJob(e.desk.Name()) }, Healthy: e.ready, Log: d.Log, Ready: d.Ready,
 	})
 	if err != nil {
 		return err

@@ -2,9 +2,6 @@ package edge
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"sync"
@@ -23,19 +20,6 @@ import (
 	"github.com/engy-ai/engy/services/edge/internal/httpapi"
 	"github.com/engy-ai/engy/services/edge/internal/offer"
 )
-
-// newID gives a request id: 64 hex digits that nobody can guess. The first twelve
-// are the time in milliseconds, so that what is written together lies together
-// in the ledger's indexes.
-func newID() string {
-	var raw [32]byte
-	// The standard reader never fails; it would end the process first.
-	_, _ = rand.Read(raw[6:])
-	var ms [8]byte
-	binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli()))
-	copy(raw[:6], ms[2:])
-	return hex.EncodeToString(raw[:])
-}
 
 // open admits a request and gives the job to a worker or the queue; its hold is
 // asked for a moment later. What open gives must be closed: that is the one place
