@@ -67,8 +67,13 @@ type Bus struct {
 	reports  atomic.Pointer[jetstream.Stream]
 	unread   garbled
 	// life is what facts are repeated under: it outlives whoever connected.
-	life    context.Context
-	retries sync.WaitGroup
+	life      context.Context
+	repeating atomic.Int64 // facts
+	tasks     struct {
+		sync.Mutex
+		sync.WaitGroup
+		closed bool
+	}
 	closing chan struct{}
 	once    sync.Once
 }
@@ -115,7 +120,7 @@ func (b *Bus) dial(name string) (*nats.Conn, error) {
 			if nc == b.nc {
 				b.cutOff()
 				// A server that was started anew has lost what was in memory.
-				b.retries.Go(b.redeclare)
+				b.spawn(b.redeclare)
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
@@ -165,13 +170,24 @@ func (b *Bus) open(ctx context.Context) error {
 		if *p, err = newPublisher(b.nc); err != nil {
 			return fmt.Errorf("bus publisher: %w", err)
 		}
-		b.retries.Go(func() { (*p).expire(b.closing) })
+		b.spawn(func() { (*p).expire(b.closing) })
 	}
 	if b.receipts, err = newReceipts(b); err != nil {
 		return fmt.Errorf("bus receipts: %w", err)
 	}
 	b.whole.Store(true)
 	return b.declare(ctx)
+}
+
+// spawn has f run until Close waits for it. It tells whether f runs: not once the bus
+// is closed.
+func (b *Bus) spawn(f func()) bool {
+	b.tasks.Lock()
+	defer b.tasks.Unlock()
+	if !b.tasks.closed {
+		b.tasks.Go(f)
+	}
+	return !b.tasks.closed
 }
 
 // Close waits a bounded time for facts under way and ends the connections.
@@ -183,7 +199,10 @@ func (b *Bus) Close() {
 			}
 		}
 		close(b.closing)
-		b.retries.Wait()
+		b.tasks.Lock()
+		b.tasks.closed = true
+		b.tasks.Unlock()
+		b.tasks.Wait()
 		b.bookings.flush()
 		for _, nc := range []*nats.Conn{b.nc, b.bulk} {
 			if nc != nil {

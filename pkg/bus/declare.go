@@ -99,7 +99,7 @@ func (b *Bus) declare(ctx context.Context) error {
 
 // redeclare creates again what is missing, with a bound on its tries.
 func (b *Bus) redeclare() {
-	for range factTries {
+	for range declareTries {
 		ctx, cancel := context.WithTimeout(b.life, publishTimeout)
 		err := b.declare(ctx)
 		cancel()

@@ -67,13 +67,23 @@ const (
 	pullWaiting  = 4096
 	pullBatchMax = 1024
 
-	askTimeout     = 5 * time.Second
-	livesWait      = time.Second
-	chunkTimeout   = 20 * time.Second
-	finishTries    = 5
-	finishPause    = 500 * time.Millisecond
-	factTries      = 20
-	factPause      = 500 * time.Millisecond
+	askTimeout   = 5 * time.Second
+	livesWait    = time.Second
+	chunkTimeout = 20 * time.Second
+	finishTries  = 5
+	finishPause  = 500 * time.Millisecond
+	// factsMax bounds the facts that are being repeated, factPause and factPauseMax
+	// what lies between the tries.
+	factsMax     = 100_000
+	factPause    = 500 * time.Millisecond
+	factPauseMax = 8 * time.Second
+	// declareTries bounds how often streams are declared anew after a loss.
+	declareTries = 20
+	// renewalsAtOnce is how many renewals are answered at once, renewalsWaiting how
+	// many more may wait.
+	renewalsAtOnce  = 4
+	renewalsWaiting = 256
+
 	factPull       = 10 * time.Second
 	factAckWait    = 10 * time.Second
 	factAckPending = 20_000

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -41,23 +42,23 @@ func (b *Bus) RenewHolds(ctx context.Context, jobs []string, expires time.Time) 
 // ServeRenewals hands renewals to renew until ctx ends; each goes to one of the
 // billing services that serve. One that fails is not answered.
 func (b *Bus) ServeRenewals(ctx context.Context, renew func(context.Context, Renewal) (int64, error)) error {
+	// One that is large, or meets a slow database, must not keep others waiting: who
+	// hears nothing takes billing for dead.
+	asks := make(chan *nats.Msg, renewalsWaiting)
+	var answering sync.WaitGroup
+	for range renewalsAtOnce {
+		answering.Go(func() {
+			for m := range asks {
+				b.renew(ctx, m, renew)
+			}
+		})
+	}
+	defer answering.Wait()
+	defer close(asks)
 	sub, err := b.nc.QueueSubscribe(renewals, "billing", func(m *nats.Msg) {
-		var r Renewal
-		if err := Unmarshal(m.Data, &r); err != nil || len(r.Jobs) > RenewalJobsMax {
-			b.garbled("renewal", err)
-			return
-		}
-		n, err := renew(ctx, r)
-		if err != nil {
-			b.log.Error("holds not renewed", "jobs", len(r.Jobs), "error", err)
-			return
-		}
-		raw, err := Marshal(RenewalAnswer{Renewed: n})
-		if err == nil {
-			err = m.Respond(raw)
-		}
-		if err != nil {
-			b.log.Warn("renewal not answered", "error", err)
+		select {
+		case asks <- m:
+		default: // who asked asks again
 		}
 	})
 	if err != nil {
@@ -70,12 +71,32 @@ func (b *Bus) ServeRenewals(ctx context.Context, renew func(context.Context, Ren
 	return nil
 }
 
+func (b *Bus) renew(ctx context.Context, m *nats.Msg, renew func(context.Context, Renewal) (int64, error)) {
+	var r Renewal
+	if err := Unmarshal(m.Data, &r); err != nil || len(r.Jobs) > RenewalJobsMax {
+		b.garbled("renewal", err)
+		return
+	}
+	n, err := renew(ctx, r)
+	if err != nil {
+		b.log.Error("holds not renewed", "jobs", len(r.Jobs), "error", err)
+		return
+	}
+	raw, err := Marshal(RenewalAnswer{Renewed: n})
+	if err == nil {
+		err = m.Respond(raw)
+	}
+	if err != nil {
+		b.log.Warn("renewal not answered", "error", err)
+	}
+}
+
 // RecordUsage sends the fact of a request on its way to the usage stream. It is
 // repeated until it is stored; the job's id makes it one fact.
 func (b *Bus) RecordUsage(u Usage) error { return b.BookUsage(u, nil) }
 
-// BookUsage is RecordUsage for who must hear when the fact is stored. Stored
-// must not block.
+// BookUsage is RecordUsage for who must hear when the fact is stored, or given up
+// while this process lives on. Stored must not block.
 func (b *Bus) BookUsage(u Usage, stored func()) error {
 	subj, err := subject(usagePrefix, u.Region, u.Model, u.Account)
 	if err != nil {
@@ -104,7 +125,8 @@ func (b *Bus) WriteReport(r Report) error {
 	return b.fact(subj, fmt.Sprintf("%s.%d.%s", r.Job, r.Attempt, r.Worker), raw, nil)
 }
 
-// fact publishes a message until it is stored; then is called, once, when it is.
+// fact publishes a message until it is stored; then is called once, when it is, or is
+// given up.
 func (b *Bus) fact(subj, id string, raw []byte, then func()) error {
 	err := b.facts.publish(subj, id, raw, func(_ stored, err error) {
 		if err != nil {
@@ -121,38 +143,53 @@ func (b *Bus) fact(subj, id string, raw []byte, then func()) error {
 	return nil
 }
 
-// repeat publishes a fact again until it is stored, with a bound; a fact that
-// is lost then is an alarm, and billing's sweeper ends its hold.
+// repeat publishes a fact again until it is stored: nobody else may know it. One that
+// is one too many is lost: an alarm, and billing's sweeper ends its hold. So is one
+// that is not stored when this process ends, unless its worker reports it.
 func (b *Bus) repeat(subj, id string, raw []byte, then func(), cause error) {
+	if b.repeating.Add(1) > factsMax {
+		b.repeating.Add(-1)
+		b.log.Error("ALARM: fact lost", "id", id)
+		if then != nil {
+			then()
+		}
+		return
+	}
 	b.log.Warn("fact not stored, trying again", "error", cause)
-	b.retries.Go(func() {
-		for range factTries {
-			t := time.NewTimer(factPause)
-			last := false
+	spawned := b.spawn(func() {
+		defer b.repeating.Add(-1)
+		pause := factPause
+		for last := false; !last; pause = min(2*pause, factPauseMax) {
+			t := time.NewTimer(pause)
 			select {
 			case <-t.C:
 			case <-b.closing:
 				t.Stop()
 				last = true
 			}
-			again := nats.NewMsg(subj)
-			again.Data = raw
-			again.Header.Set(nats.MsgIdHdr, id)
-			ctx, cancel := context.WithTimeout(b.life, publishTimeout)
-			_, err := b.js.PublishMsg(ctx, again)
-			cancel()
-			if err == nil {
+			if b.again(subj, id, raw) == nil {
 				if then != nil {
 					then()
 				}
 				return
 			}
-			if last {
-				break
-			}
 		}
-		b.log.Error("ALARM: fact lost", "id", id)
+		b.log.Error("ALARM: fact lost at the end", "id", id)
 	})
+	if !spawned {
+		b.repeating.Add(-1)
+		b.log.Error("ALARM: fact lost at the end", "id", id)
+	}
+}
+
+func (b *Bus) again(subj, id string, raw []byte) error {
+	again := nats.NewMsg(subj)
+	again.Data = raw
+	again.Header.Set(nats.MsgIdHdr, id)
+	ctx, cancel := context.WithTimeout(b.life, publishTimeout)
+	defer cancel()
+	_, err := b.js.PublishMsg(ctx, again)
+	return err
 }
 
 // Usages hands usage events to handle in batches, under a durable name. A batch

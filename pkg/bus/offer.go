@@ -78,7 +78,7 @@ func (o *Offered) Withdraw(ctx context.Context) error {
 // Forsake throws away the tickets that name a worker which is dead: nobody else
 // pulls them, and they would count as demand. It does not wait.
 func (b *Bus) Forsake(region, worker string) {
-	b.retries.Go(func() {
+	b.spawn(func() {
 		ctx, cancel := context.WithTimeout(b.life, publishTimeout)
 		defer cancel()
 		if err := b.forsake(ctx, region, worker); err != nil {

@@ -7,6 +7,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"sync"
@@ -109,7 +110,14 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	group.Go(func() error { return e.prune(back) })
 	group.Go(func() error { return e.renew(back) })
 	group.Go(func() error { return e.keeper.expire(back) })
-	ready.Wait()
+	begun := make(chan struct{})
+	go func() { ready.Wait(); close(begun) }()
+	select {
+	case <-begun:
+	case <-ctx.Done(): // the bus may not answer
+		stop()
+		return group.Wait()
+	}
 
 	api, err := httpapi.New(httpapi.Config{
 		Listen: cfg.Listen, BodyBytesMax: BodyBytesMax, HeaderBytesMax: HeaderBytesMax,
@@ -118,10 +126,12 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	}, httpapi.Deps{
 		Dropped: func(bytes int) { e.memory.take(bytes); e.memory.give(bytes) },
 		Codecs:  codec.Text(), Speaker: codec.Speaker, Check: e.keys.Check, Open: e.open,
-		Models: e.models, Model: e.model, Count: e.count, NewID: func() string { return bus.NewJob(e.desk.Name()) }, Healthy: e.ready, Log: d.Log, Ready: d.Ready,
+		Models: e.models, Model: e.model, Count: e.count, Healthy: e.ready, Log: d.Log, Ready: d.Ready,
+		NewID: func() string { return bus.NewJob(e.desk.Name()) },
 	})
 	if err != nil {
-		return err
+		stop()
+		return errors.Join(err, group.Wait())
 	}
 	group.Go(func() error {
 		defer stop()

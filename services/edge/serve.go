@@ -413,6 +413,9 @@ func (x *exchange) record(then func()) {
 	}
 	if err := x.e.bus.BookUsage(x.usage, then); err != nil {
 		x.e.log.Error("ALARM: usage not recorded", "request", x.call.ID, "error", err)
+		if then != nil {
+			then()
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ const (
 // models, pages of the configured origins everything. Others get no permission,
 // which is for browsers to enforce; keys are checked all the same.
 func (s *Server) origin(c *fiber.Ctx) error {
+	s.strangers.Delete(&c.Request().Header) // whose body was small enough
 	from := c.Get(fiber.HeaderOrigin)
 	if from == "" {
 		return c.Next()

@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -310,6 +311,7 @@ func (r *Runner) alive(ctx context.Context) {
 	for a, j := range r.running {
 		owners[j.ticket.Owner] = append(owners[j.ticket.Owner], a)
 	}
+	maps.DeleteFunc(r.silent, func(owner string, _ int) bool { return owners[owner] == nil })
 	r.mu.Unlock()
 	var asks sync.WaitGroup
 	for owner, jobs := range owners {
