@@ -148,10 +148,13 @@ func (c Catalog) Models() []Model { return slices.Clone(c.rows) }
 // A name must survive a URL path, a vendor prefix and a bus subject.
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 
+// IsName tells whether a model can have this name.
+func IsName(name string) bool { return namePattern.MatchString(name) }
+
 // Validate tells what is wrong with the row by itself.
 func (m Model) Validate() error {
 	for _, name := range append([]string{m.ID}, m.Aliases...) {
-		if !namePattern.MatchString(name) {
+		if !IsName(name) {
 			return fmt.Errorf("%q is not a model name", name)
 		}
 	}

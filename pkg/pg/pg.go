@@ -139,6 +139,8 @@ func translateState(pe *pgconn.PgError, err error) error {
 		return fault.Wrap(fault.Invalid, "exists already", err)
 	case pe.Code == "23503": // foreign_key_violation
 		return fault.Wrap(fault.NotFound, "refers to something that does not exist", err)
+	case pe.Code == "22003": // numeric_value_out_of_range
+		return fault.Wrap(fault.Invalid, "amount out of range", err)
 	case pe.Code == "40001", pe.Code == "40P01", pe.Code == "55P03": // serialization, deadlock, lock
 		return fault.Wrap(fault.Busy, "database is contended", err)
 	case pe.Code == "57014": // query_canceled

@@ -28,6 +28,9 @@ type Rates struct {
 	CachedInput money.Rate `json:"cached_input"`
 }
 
+// Free tells whether nothing costs anything.
+func (r Rates) Free() bool { return r.Input == 0 && r.Output == 0 && r.CachedInput == 0 }
+
 // Outcome is how a job ended, as far as money is concerned.
 type Outcome string
 

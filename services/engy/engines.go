@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -42,14 +44,21 @@ const (
 // this machine's usual ports, else the simulator.
 func (p *platform) engines(ctx context.Context, models catalog.Catalog) ([]engineAt, error) {
 	var found []engineAt
-	for _, url := range p.flags.engines {
-		kind, served, err := worker.Look(ctx, strings.TrimSuffix(url, "/"))
+	for _, address := range p.flags.engines {
+		address = strings.TrimSuffix(address, "/")
+		kind, served, err := worker.Look(ctx, address)
 		if err != nil {
-			return nil, fmt.Errorf("engine %s: %w", url, err)
+			return nil, fmt.Errorf("engine %s: %w", shown(address), err)
 		}
-		e := engineAt{kind: kind, url: strings.TrimSuffix(url, "/")}
-		if e.models, e.served = named(p.flags.models, served); len(e.served) == 0 {
-			return nil, fault.New(fault.Invalid, "engine "+url+" lists none of the models of --model")
+		e := engineAt{kind: kind, url: address}
+		e.models, e.served = p.named(p.flags.models, served)
+		switch {
+		case len(served) == 0:
+			return nil, fault.New(fault.Invalid, "engine "+shown(address)+" lists no models")
+		case len(e.served) == 0 && len(p.flags.models) > 0:
+			return nil, fault.New(fault.Invalid, "engine "+shown(address)+" lists none of the models of --model")
+		case len(e.served) == 0:
+			return nil, fault.New(fault.Invalid, "engine "+shown(address)+" lists no model that can have its own name here; name it with --model ID=NAME")
 		}
 		found = append(found, e)
 	}
@@ -57,16 +66,18 @@ func (p *platform) engines(ctx context.Context, models catalog.Catalog) ([]engin
 		return found, nil
 	}
 	for _, port := range usualPorts() {
-		url := fmt.Sprintf("http://127.0.0.1:%d", port)
+		address := fmt.Sprintf("http://127.0.0.1:%d", port)
 		look, cancel := context.WithTimeout(ctx, lookWait)
-		kind, served, err := worker.Look(look, url)
+		kind, served, err := worker.Look(look, address)
 		cancel()
-		if err != nil || len(served) == 0 {
+		if err != nil {
 			continue
 		}
-		p.log.Info("engine found", "engine", kind, "url", url, "models", len(served))
-		e := engineAt{kind: kind, url: url}
-		e.models, e.served = named(nil, served)
+		e := engineAt{kind: kind, url: address}
+		if e.models, e.served = p.named(nil, served); len(e.served) == 0 {
+			continue
+		}
+		p.log.Info("engine found", "engine", kind, "url", address, "models", len(e.served))
 		found = append(found, e)
 	}
 	if len(found) > 0 {
@@ -75,23 +86,48 @@ func (p *platform) engines(ctx context.Context, models catalog.Catalog) ([]engin
 	return p.simulator(ctx, models)
 }
 
-// named applies --model to what an engine lists.
-func named(flags []string, served []worker.Served) (models []string, out []worker.Served) {
+// shown is an engine's address without the password that it may hold.
+func shown(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "at an address that cannot be read"
+	}
+	u.User = nil
+	return u.String()
+}
+
+// named applies --model to what an engine lists. Without it each model is served under
+// the engine's own name for it, less whose it is or where it lies: callers may say
+// that or not.
+func (p *platform) named(flags []string, served []worker.Served) (models []string, out []worker.Served) {
+	taken := map[string]bool{}
+	add := func(id string, s worker.Served) {
+		if !catalog.IsName(id) || taken[id] {
+			p.log.Warn("model not served: it cannot have its own name here; name it with --model ID=NAME", "name", s.Name)
+			return
+		}
+		taken[id] = true
+		entry := id
+		if id != s.Name {
+			entry = id + "=" + s.Name
+		}
+		models = append(models, entry)
+		out = append(out, worker.Served{Name: id, Window: s.Window})
+	}
 	if len(flags) == 0 {
 		for _, s := range served {
-			models = append(models, s.Name)
+			add(path.Base(s.Name), s)
 		}
-		return models, served
+		return models, out
 	}
 	for _, f := range flags {
 		id, name, ok := strings.Cut(f, "=")
 		if !ok {
-			name = id
+			id, name = path.Base(f), f
 		}
 		for _, s := range served {
 			if s.Name == name {
-				models = append(models, id+"="+name)
-				out = append(out, worker.Served{Name: id, Window: s.Window})
+				add(id, s)
 			}
 		}
 	}

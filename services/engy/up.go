@@ -161,7 +161,12 @@ func checked(f upFlags) error {
 	} else if ip := net.ParseIP(host); host != "" && host != "localhost" && ip == nil {
 		return fault.New(fault.Invalid, "--listen names no address: "+host)
 	}
-	return nil
+	// Somebody else may have it: that is better known before a database is made.
+	l, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return fault.Wrap(fault.Invalid, "--listen cannot be used", err)
+	}
+	return l.Close()
 }
 
 // close gives back what drain leaves: connections, then servers.

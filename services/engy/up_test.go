@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -74,12 +75,45 @@ func TestUpIsAWholePlatformThatKeepsItsState(t *testing.T) {
 	require.Equal(t, "stop", c.fold(c.chat(demoKey, hello("hello", true))).Finish)
 }
 
+// Engines name their models by whose they are or where they lie.
+func TestUpServesAnEngineUnderItsOwnNames(t *testing.T) {
+	t.Parallel()
+	engine := spawn(t, "sim", []string{"SIM_LISTEN=127.0.0.1:0", "SIM_MODELS=Qwen/Qwen3-8B,/models/a.gguf,hf.co/x/Y-GGUF:Q4,a b,z/a.gguf"}, "sim")
+	p, c := startUp(t, filepath.Join(t.TempDir(), "data"), "--credit-usd", "0", "--engine", engine.address())
+	list := c.body(c.do("GET", "/v1/models", "", nil))
+	for _, id := range []string{"Qwen3-8B", "a.gguf", "Y-GGUF:Q4"} {
+		require.Contains(t, list, `"id":"`+id+`"`)
+	}
+	require.Equal(t, 3, strings.Count(list, `"id":`))
+	require.Equal(t, 2, strings.Count(p.log.String(), "model not served"))
+	// They cost nothing, so nothing is needed to use them.
+	for _, spelling := range []string{"Qwen/Qwen3-8B", "Qwen3-8B"} {
+		for _, stream := range []bool{false, true} {
+			a := hello("hi [[sim tokens=3]]", stream)
+			a.Model = spelling
+			r := c.fold(c.chat(demoKey, a))
+			require.Nil(t, r.Error)
+			require.Equal(t, int64(3), r.Usage.Completion)
+			require.Zero(t, r.Engy.ChargedMicro)
+		}
+	}
+}
+
 func TestKeysAndAccountsByVerbs(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, shape{})
 	env := []string{"DATABASE_URL=" + c.dsn, "NATS_URL=" + c.bus}
 	out, err := verb(t, env, "account", "create", "bob")
 	require.NoError(t, err, out)
+	for _, wrong := range [][]string{
+		{"key", "create", "bob", "--concurrent", "-3"},
+		{"account", "create", "eve", "--concurrent", "-3"},
+		{"account", "credit", "bob", "99999999999999"},
+	} {
+		out, err = verb(t, env, wrong...)
+		require.Error(t, err, wrong)
+		require.NotContains(t, out, "SQLSTATE")
+	}
 	for _, cause := range []string{"invoice-1", "invoice-1"} {
 		out, err = verb(t, env, "account", "credit", "bob", "12.5", "--cause", cause)
 		require.NoError(t, err, out)
@@ -113,13 +147,20 @@ func TestKeysAndAccountsByVerbs(t *testing.T) {
 
 func TestAWrongCommandSaysWhyInOneLine(t *testing.T) {
 	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
 	for _, args := range [][]string{
 		{"up", "--slots", "0"},
 		{"up", "--listen", "nonsense"},
+		{"up", "--listen", "127.0.0.1:99999"},
+		{"up", "--listen", taken.Addr().String()},
 		{"up", "--region", "mars"},
 		{"up", "--credit-usd", "abc"},
 		{"up", "--model", "a=b"},
 		{"up", "--engine", "ftp://x"},
+		{"up", "--engine", "http://user:secretpw@127.0.0.1:9/"},
+		{"account", "create", "bob", "--concurrent", "-1", "--data", t.TempDir()},
 		{"account", "credit", "bob", "1.0000001", "--data", t.TempDir()},
 		{"account", "list", "--data", t.TempDir()},
 		{"nonsense"},
@@ -132,5 +173,6 @@ func TestAWrongCommandSaysWhyInOneLine(t *testing.T) {
 		require.Equal(t, 1, c.ProcessState.ExitCode(), "%v", args)
 		require.Equal(t, 1, strings.Count(strings.TrimSpace(string(out)), "\n")+1, "%v: %s", args, out)
 		require.NotContains(t, string(out), "panic")
+		require.NotContains(t, string(out), "secretpw")
 	}
 }

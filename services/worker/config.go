@@ -42,8 +42,11 @@ func (c Config) Validate() error {
 	if !bus.KnownRegion(c.Region) {
 		bad("WORKER_REGION must be eu, us, cn, apac or other")
 	}
-	if u, err := url.Parse(c.Engine); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	switch u, err := url.Parse(c.Engine); {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		bad("WORKER_ENGINE must be an http or https URL")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		bad("WORKER_ENGINE must have no more than a host, a port and a path")
 	}
 	if c.Slots < 1 || c.Slots > SlotsMax {
 		bad("WORKER_SLOTS is out of bounds")

@@ -292,8 +292,11 @@ func (a *Admission) price(tokens int64, set bool) error {
 			return fmt.Errorf("price of %s: %w", a.Model.ID, err)
 		}
 	}
-	// A hold is never zero: the database counts holds to bound concurrency.
-	a.Hold.Micro, a.Hold.FloorMicro = max(1, full), max(1, floor)
+	if !a.Rates.Free() {
+		// What costs anything at all is not for who has nothing.
+		full, floor = max(1, full), max(1, floor)
+	}
+	a.Hold.Micro, a.Hold.FloorMicro = full, floor
 	return nil
 }
 

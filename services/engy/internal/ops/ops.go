@@ -82,12 +82,17 @@ func ledger(c *cobra.Command, run func(ctx context.Context, a *billing.Admin, ou
 	}
 }
 
+var errConcurrent = fault.At("concurrent", "--concurrent must not be negative; 0 means no limit")
+
 func accountCommand() *cobra.Command {
 	c := &cobra.Command{Use: "account", Short: "Create, credit and list accounts"}
 	var concurrent int64
 	create := verb("create NAME", "Create an account without money", cobra.ExactArgs(1),
 		func(ctx context.Context, a *billing.Admin, out *printer, args []string) (err error) {
 			var made billing.Account
+			if concurrent < 0 {
+				return errConcurrent
+			}
 			if concurrent > 0 {
 				made, err = a.CreateLimitedAccount(ctx, args[0], concurrent)
 			} else {
@@ -212,6 +217,9 @@ func keyCommand() *cobra.Command {
 					return err
 				}
 				o.SpendMax = &micro
+			}
+			if concurrent < 0 {
+				return errConcurrent
 			}
 			if concurrent > 0 {
 				o.ConcurrentMax = &concurrent
