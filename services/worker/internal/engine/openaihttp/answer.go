@@ -124,9 +124,15 @@ func (a *answer) reason() llm.Finish {
 	return llm.Stop
 }
 
+// credible tells whether the engine has counted what it did: no prompt is empty, and
+// what came is something.
+func (a *answer) credible() bool {
+	return a.counted && a.usage.Prompt > 0 && (a.usage.Completion > 0 || a.made == 0)
+}
+
 // produced is what the engine is known to have done so far.
 func (a *answer) produced() llm.Usage {
-	if a.counted {
+	if a.credible() {
 		return a.usage
 	}
 	return llm.Usage{Prompt: a.usage.Prompt, Completion: a.made}

@@ -74,8 +74,8 @@ type wireCall struct {
 }
 
 type wireUsage struct {
-	Prompt        int64 `json:"prompt_tokens"`
-	Completion    int64 `json:"completion_tokens"`
+	Prompt        *int64 `json:"prompt_tokens"`
+	Completion    *int64 `json:"completion_tokens"`
 	PromptDetails struct {
 		Cached int64 `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
@@ -106,10 +106,10 @@ func decodeChunk(data []byte) (piece, error) {
 		return piece{fault: reported(data)}, nil
 	}
 	var p piece
-	switch {
-	case w.Usage != nil:
-		p.counted, p.usage = true, w.Usage.internal()
-	case w.Timings != nil:
+	if w.Usage != nil {
+		p.usage, p.counted = w.Usage.internal()
+	}
+	if !p.counted && w.Timings != nil {
 		p.counted, p.running = true, true
 		p.usage = counts(w.Timings.Cached+w.Timings.Prompt, w.Timings.Cached, w.Timings.Predicted, nil)
 	}
@@ -196,12 +196,17 @@ func entries(array jsontext.Value) []byte {
 	return nil
 }
 
-func (u *wireUsage) internal() llm.Usage {
+// internal gives the counts, and whether they are any: an object that lacks one of the
+// two that are paid for, or has an impossible one, tells nothing.
+func (u *wireUsage) internal() (_ llm.Usage, counted bool) {
+	if u.Prompt == nil || u.Completion == nil || *u.Prompt < 0 || *u.Completion < 0 {
+		return llm.Usage{}, false
+	}
 	reasoning := u.Details.Reasoning
 	if reasoning == nil {
 		reasoning = u.Reasoning
 	}
-	return counts(u.Prompt, u.PromptDetails.Cached, u.Completion, reasoning)
+	return counts(*u.Prompt, u.PromptDetails.Cached, *u.Completion, reasoning), true
 }
 
 // counts keeps the parts within the whole: engines have been seen to report

@@ -326,7 +326,7 @@ func (x *exchange) abort(ctx context.Context) {
 // did not say how much.
 func (x *exchange) count(ctx context.Context) {
 	a := &x.answer
-	if a.counted || a.made == 0 || x.quirks.tokenize == "" {
+	if a.credible() || a.made == 0 || x.quirks.tokenize == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CountMax)

@@ -215,10 +215,21 @@ func TestCountsReplaceEarlierOnes(t *testing.T) {
 			[]string{usage(`{"prompt_tokens":9,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":1000}}`)},
 			llm.Usage{Prompt: 9, Cached: 9, Completion: 5},
 		},
+		// What cannot be is no count: what came is counted here instead.
 		"below zero": {
 			[]string{usage(`{"prompt_tokens":-9,"completion_tokens":-5,"prompt_tokens_details":{"cached_tokens":-1}}`)},
-			llm.Usage{},
+			llm.Usage{Completion: 1},
 		},
+		"below zero cached":  {[]string{usage(`{"prompt_tokens":9,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":-1}}`)}, llm.Usage{Prompt: 9, Completion: 5}},
+		"nothing":            {[]string{usage(`{}`)}, llm.Usage{Completion: 1}},
+		"null counts":        {[]string{usage(`{"prompt_tokens":null,"completion_tokens":null}`)}, llm.Usage{Completion: 1}},
+		"a sum only":         {[]string{usage(`{"total_tokens":14}`)}, llm.Usage{Completion: 1}},
+		"no prompt":          {[]string{usage(`{"completion_tokens":5}`)}, llm.Usage{Completion: 1}},
+		"zeros":              {[]string{usage(`{"prompt_tokens":0,"completion_tokens":0}`)}, llm.Usage{Completion: 1}},
+		"nothing was made":   {[]string{usage(`{"prompt_tokens":9,"completion_tokens":0}`)}, llm.Usage{Prompt: 9, Completion: 1}},
+		"good after bad":     {[]string{usage(`{"prompt_tokens":9,"completion_tokens":-1}`), usage(`{"prompt_tokens":9,"completion_tokens":6}`)}, llm.Usage{Prompt: 9, Completion: 6}},
+		"bad after good":     {[]string{usage(`{"prompt_tokens":9,"completion_tokens":6}`), usage(`{"prompt_tokens":9,"completion_tokens":-1}`)}, llm.Usage{Prompt: 9, Completion: 6}},
+		"timings beside bad": {[]string{`{"choices":[],"usage":{},"timings":{"cache_n":4,"prompt_n":5,"predicted_n":6}}`}, llm.Usage{Prompt: 9, Cached: 4, Completion: 6}},
 		"reasoning inside": {
 			[]string{usage(`{"prompt_tokens":9,"completion_tokens":5,"completion_tokens_details":{"reasoning_tokens":3},"reasoning_tokens":4}`)},
 			llm.Usage{Prompt: 9, Completion: 5, Reasoning: number(3)},

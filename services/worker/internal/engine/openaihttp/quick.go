@@ -70,7 +70,7 @@ func (q *quick) parse(data []byte, p *piece) bool {
 			q.choices(p)
 		case "usage":
 			q.once(seenUsage)
-			q.usage(p)
+			q.usage()
 		case "timings":
 			q.once(seenTimings)
 			q.timings()
@@ -88,9 +88,6 @@ func (q *quick) parse(data []byte, p *piece) bool {
 	if q.bad || q.i != len(q.b) {
 		return false
 	}
-	if q.seen&seenTimings != 0 && !p.counted {
-		p.counted, p.running = true, true
-	}
 	q.count(p)
 	q.remember(p)
 	return true
@@ -98,11 +95,9 @@ func (q *quick) parse(data []byte, p *piece) bool {
 
 // count says the counts that were met.
 func (q *quick) count(p *piece) {
-	switch {
-	case p.running:
-		p.usage = counts(q.n[partCacheN]+q.n[partPromptN], q.n[partCacheN], q.n[partPredictedN], nil)
-	case p.counted:
-		u := wireUsage{Prompt: q.n[partPrompt], Completion: q.n[partCompletion]}
+	p.usage, p.counted, p.running = llm.Usage{}, false, false
+	if both := uint(seenPromptTokens | seenCompletionTokens); q.seen&both == both {
+		u := wireUsage{Prompt: &q.n[partPrompt], Completion: &q.n[partCompletion]}
 		u.PromptDetails.Cached = q.n[partCached]
 		if q.seen&seenNested != 0 {
 			u.Details.Reasoning = &q.n[partNested]
@@ -110,7 +105,11 @@ func (q *quick) count(p *piece) {
 		if q.seen&seenTop != 0 {
 			u.Reasoning = &q.n[partTop]
 		}
-		p.usage = u.internal()
+		p.usage, p.counted = u.internal()
+	}
+	if !p.counted && q.seen&seenTimings != 0 {
+		p.counted, p.running = true, true
+		p.usage = counts(q.n[partCacheN]+q.n[partPromptN], q.n[partCacheN], q.n[partPredictedN], nil)
 	}
 }
 
@@ -244,7 +243,7 @@ func (q *quick) function(c *callPiece) {
 	}
 }
 
-func (q *quick) usage(p *piece) {
+func (q *quick) usage() {
 	if q.peek() == 'n' {
 		q.null()
 		return
@@ -275,7 +274,6 @@ func (q *quick) usage(p *piece) {
 			q.skip()
 		}
 	}
-	p.counted = true
 }
 
 // detail reads one count out of an object that may be null, as may the count.

@@ -192,7 +192,7 @@ func decodePromptLogprobs(r io.Reader, raw *llm.Raw) (piece, error) {
 		case "usage":
 			var u *wireUsage
 			if err = json.UnmarshalDecode(dec, &u); err == nil && u != nil {
-				p.counted, p.usage = true, u.internal()
+				p.usage, p.counted = u.internal()
 			}
 			return err
 		case "error":
