@@ -3,6 +3,7 @@ package edge
 import (
 	"errors"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/engy-ai/engy/pkg/bus"
@@ -17,6 +18,9 @@ type Config struct {
 	Region string `env:"REGION" envDefault:"us"`
 	// Deadline is how long one request may take in all.
 	Deadline time.Duration `env:"DEADLINE" envDefault:"30m"`
+	// LargeBytes bounds the bodies of a megabyte and more that are under way, in
+	// bytes. Each takes about twice its size of memory. Default, and zero: 2 GiB.
+	LargeBytes int64 `env:"LARGE_BYTES"`
 	// HoldLease is how long a hold lives unless this edge renews it.
 	HoldLease time.Duration `env:"HOLD_LEASE" envDefault:"2m"`
 	// KeepAlive is after how much silence a stream is written to.
@@ -45,6 +49,9 @@ func (c Config) Validate() error {
 	}
 	if !bus.KnownRegion(c.Region) {
 		problems = append(problems, fault.New(fault.Invalid, "EDGE_REGION must be eu, us, cn, apac or other"))
+	}
+	if c.LargeBytes != 0 && c.LargeBytes < BodyBytesMax {
+		problems = append(problems, fault.New(fault.Invalid, "EDGE_LARGE_BYTES must be at least "+strconv.Itoa(BodyBytesMax)+", the limit of one body"))
 	}
 	for name, d := range map[string]time.Duration{
 		"EDGE_DEADLINE": c.Deadline, "EDGE_HOLD_LEASE": c.HoldLease,

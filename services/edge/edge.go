@@ -6,6 +6,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -120,7 +121,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	}
 
 	api, err := httpapi.New(httpapi.Config{
-		Listen: cfg.Listen, BodyBytesMax: BodyBytesMax, HeaderBytesMax: HeaderBytesMax,
+		Listen: cfg.Listen, BodyBytesMax: BodyBytesMax, LargeBytesMax: cmp.Or(cfg.LargeBytes, LargeBytesUsual), HeaderBytesMax: HeaderBytesMax,
 		KeepAlive: cfg.KeepAlive, WriteWait: WriteWait, Grace: cfg.Grace, RequestsMax: RequestsMax,
 		Origins: cfg.Origins,
 	}, httpapi.Deps{

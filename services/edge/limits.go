@@ -6,6 +6,8 @@ import "time"
 const (
 	// BodyBytesMax bounds the body of a text request.
 	BodyBytesMax = 32 << 20
+	// LargeBytesUsual bounds the large bodies that are under way.
+	LargeBytesUsual = 2 << 30
 	// HeaderBytesMax bounds the request line and headers together.
 	HeaderBytesMax = 64 << 10
 	// ClientQueueBytes bounds what waits for a client that reads slowly.

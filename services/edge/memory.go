@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -56,6 +57,7 @@ func (m *memory) tidy() {
 	}
 	m.mu.Unlock()
 	if quiet {
+		runtime.GC() // what lies in pools is let go by the second of two collections
 		debug.FreeOSMemory()
 	}
 }

@@ -16,6 +16,8 @@ const (
 	lingerTime  = 10 * time.Second
 	// writeBufferBytes is the socket's.
 	writeBufferBytes = 256 << 10
+	// writeBytes is how much must leave within the wait for a write.
+	writeBytes = 64 << 10
 )
 
 // listener gives connections that can linger, and whose writes may each block
@@ -63,7 +65,8 @@ type conn struct {
 	// broken is set when no more of what the client sends can be trusted.
 	broken bool
 	gate   *gate
-	// pass is what the gate gave the request under way, if that needs no key.
+	// pass is what the gate gave the request under way, if that needs no key or is
+	// large.
 	pass atomic.Pointer[pass]
 }
 
@@ -105,8 +108,15 @@ func (c *conn) Read(b []byte) (int, error) {
 		if drop > 0 {
 			copy(b, b[drop:drop+n])
 		}
-		if c.framing.head {
-			c.pass.Store(c.gate.enter(c.RemoteAddr(), c.framing.bodyBytes()))
+		switch size := c.framing.bodyBytes(); {
+		case !c.framing.head:
+		case c.framing.stranger:
+			c.pass.Store(c.gate.enter(c.RemoteAddr(), size))
+		default:
+			c.pass.Store(c.gate.hold(size))
+		}
+		if c.framing.state == betweenRequests {
+			c.pass.Load().came()
 		}
 		if n > 0 {
 			return n, nil
@@ -140,9 +150,22 @@ func (c *conn) take(b []byte) (int, error) {
 }
 
 // Write bounds every write by itself: a deadline for a whole answer would cut
-// streams, and one that stayed behind would end the next request. It moves a
-// sixteenth of the wait at a time: a stream writes for each token.
-func (c *conn) Write(b []byte) (int, error) {
+// streams, and one that stayed behind would end the next request. A long one is
+// several, for a client that reads slowly is still there.
+func (c *conn) Write(b []byte) (written int, err error) {
+	for {
+		part := b[:min(len(b), writeBytes)]
+		n, err := c.write(part)
+		written += n
+		if b = b[n:]; err != nil || len(b) == 0 {
+			return written, err
+		}
+	}
+}
+
+// write moves the deadline by a sixteenth of the wait at a time: a stream writes for
+// each token.
+func (c *conn) write(b []byte) (int, error) {
 	if now := time.Now(); !now.Before(c.fresh) {
 		if err := c.SetWriteDeadline(now.Add(c.wait)); err != nil {
 			return 0, err

@@ -28,8 +28,9 @@ type framing struct {
 	// target is the path of the request under way, as it came; what is longer
 	// than lineKept is cut.
 	target []byte
-	// stranger is set when the request is for one of keyless, and head when its
-	// head has come: next stops there, so that the rest may be refused.
+	// stranger is set when the request is for one of keyless, and head when its head
+	// has come, or that of a large body: next stops there, so that the rest may be
+	// refused.
 	stranger, head bool
 }
 
@@ -218,7 +219,7 @@ func (f *framing) header(line []byte) error {
 }
 
 func (f *framing) body() error {
-	f.head = f.stranger
+	f.head = f.stranger || f.codings > 0 || f.length >= largeBytes
 	switch {
 	case f.codings > 0:
 		f.state = inChunkSize

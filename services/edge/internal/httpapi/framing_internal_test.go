@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -69,7 +70,7 @@ func TestARequestWithoutAKeyStopsAtItsHead(t *testing.T) {
 			for read < len(stream) {
 				_, n, err := f.next([]byte(stream[read:min(len(stream), read+size)]))
 				require.NoError(t, err)
-				if read += n; f.head {
+				if read += n; f.head && f.stranger {
 					stopped = read
 					require.Equal(t, int64(5), f.bodyBytes())
 					require.Equal(t, "/v1/count", string(f.target))
@@ -79,6 +80,14 @@ func TestARequestWithoutAKeyStopsAtItsHead(t *testing.T) {
 			require.Equal(t, stops, stopped >= 0, line)
 			require.True(t, !stops || stopped == len(head))
 		}
+	}
+	for length, stops := range map[int]bool{largeBytes - 1: false, largeBytes: true} {
+		f := framing{}
+		head := fmt.Sprintf("POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n", length)
+		_, n, err := f.next([]byte(head + "body"))
+		require.NoError(t, err)
+		require.Equal(t, stops, f.head, "a large one stops there, too")
+		require.Equal(t, stops, n == len(head))
 	}
 	f := framing{keyless: []string{route}}
 	_, _, err := f.next([]byte(route + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n"))

@@ -34,16 +34,22 @@ const (
 var errNoPass = fault.New(fault.Busy, "the request was refused at its head")
 
 // gate bounds what the world may send without a key: how often, and how much is
-// held in memory for it at once. It decides before a body is read, so that what
-// is refused costs next to nothing.
+// held in memory for it at once; and how much is held for large bodies of all. It
+// decides before a body is read, so that what is refused costs next to nothing. The
+// framework takes the memory of a whole body when it is announced.
 type gate struct {
 	// routes lists the routes that need no key and have bodies, as method, blank,
 	// path.
 	routes  []string
 	bodyMax int64
+	// largeMax bounds the bytes of large bodies; dropped hears of one that did not
+	// come whole.
+	largeMax int64
+	dropped  func(bytes int)
 
 	mu           sync.Mutex
 	bytes, small int64
+	large        int64
 	callers      map[netip.Prefix]*caller
 }
 
@@ -60,7 +66,33 @@ type pass struct {
 	bytes   int64
 	room    *int64 // which of the gate's it takes
 	refusal error
+	whole   atomic.Bool // the body came to its end
 	left    atomic.Bool
+}
+
+// hold lets a request with a large body through until it is over, or says why not.
+// One whose size is not known grows as it comes.
+func (g *gate) hold(size int64) *pass {
+	switch {
+	case size < 0:
+		size = largeBytes
+	case size > g.bodyMax:
+		size = 0 // none of it will be read
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.large+size > g.largeMax {
+		return &pass{refusal: busy("too many bytes of large requests are under way", gateRetry)}
+	}
+	g.large += size
+	return &pass{gate: g, caller: &caller{}, bytes: size, room: &g.large}
+}
+
+// came notes that the body has come to its end.
+func (p *pass) came() {
+	if p != nil {
+		p.whole.Store(true)
+	}
 }
 
 // enter lets a request with a body of the given size through, or says why not.
@@ -160,7 +192,10 @@ func (p *pass) leave() {
 		return
 	}
 	p.gate.mu.Lock()
-	defer p.gate.mu.Unlock()
 	p.caller.bytes -= p.bytes
 	*p.room -= p.bytes
+	p.gate.mu.Unlock()
+	if p.bytes > 0 && !p.whole.Load() {
+		p.gate.dropped(int(p.bytes))
+	}
 }

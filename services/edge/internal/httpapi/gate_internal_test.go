@@ -15,7 +15,7 @@ func tcp(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}
 
 func TestTheGateIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
-	g := &gate{bodyMax: 1000}
+	g := &gate{bodyMax: 1000, dropped: func(int) {}}
 	a := g.enter(tcp("10.0.0.1"), 999)
 	require.NoError(t, a.refused())
 	b := g.enter(tcp("10.0.0.1"), 1)
@@ -55,7 +55,7 @@ func TestTheGateIsBoundedInBytes(t *testing.T) {
 
 func TestTheGateIsBoundedInRequests(t *testing.T) {
 	t.Parallel()
-	g := &gate{bodyMax: 64 << 20}
+	g := &gate{bodyMax: 64 << 20, dropped: func(int) {}}
 	for range gateBurst {
 		require.NoError(t, g.enter(tcp("10.0.0.1"), 0).refused())
 	}
@@ -91,7 +91,7 @@ func TestAGateKnowsSubscribers(t *testing.T) {
 
 func TestAGateRemembersOnlySoMany(t *testing.T) {
 	t.Parallel()
-	g := &gate{bodyMax: 1000}
+	g := &gate{bodyMax: 1000, dropped: func(int) {}}
 	address := func(i int) net.Addr {
 		return &net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)), Port: 1}
 	}
@@ -107,7 +107,7 @@ func TestAGateRemembersOnlySoMany(t *testing.T) {
 
 func TestTheGateHoldsForManyAtOnce(t *testing.T) {
 	t.Parallel()
-	g := &gate{bodyMax: 1000}
+	g := &gate{bodyMax: 1000, dropped: func(int) {}}
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
@@ -118,4 +118,26 @@ func TestTheGateHoldsForManyAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	require.Zero(t, g.bytes)
+}
+
+func TestLargeBodiesHaveABoundTogether(t *testing.T) {
+	t.Parallel()
+	var dropped []int
+	g := &gate{bodyMax: 32 << 20, largeMax: 64 << 20, dropped: func(bytes int) { dropped = append(dropped, bytes) }}
+	a, b := g.hold(32<<20), g.hold(32<<20)
+	require.NoError(t, a.refused())
+	require.NoError(t, b.refused())
+	err := g.hold(1 << 20).refused()
+	require.True(t, fault.Is(err, fault.Busy))
+	require.Positive(t, fault.Of(err).Retry)
+	require.Error(t, g.hold(-1).refused(), "nobody knows how long that one gets")
+	require.NoError(t, g.hold(33<<20).refused(), "none of it will be read")
+	a.came()
+	a.leave()
+	require.Empty(t, dropped)
+	require.NoError(t, g.hold(1<<20).refused())
+	b.leave()
+	b.leave()
+	require.Equal(t, []int{32 << 20}, dropped, "it did not come whole")
+	require.EqualValues(t, 1<<20, g.large)
 }

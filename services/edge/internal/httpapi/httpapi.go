@@ -62,8 +62,10 @@ var (
 
 // Config holds the bounds of the server. Sizes are bytes.
 type Config struct {
-	Listen         string
-	BodyBytesMax   int
+	Listen       string
+	BodyBytesMax int
+	// LargeBytesMax bounds the bodies of a megabyte and more that are under way.
+	LargeBytesMax  int64
 	HeaderBytesMax int
 	KeepAlive      time.Duration
 	// WriteWait is how long one write may block on a client that does not read.
@@ -85,7 +87,7 @@ type Deps struct {
 	Check func(secret string) (bus.Principal, error)
 	// Open admits a call and starts it.
 	Open func(ctx context.Context, call Call) (Answer, error)
-	// Dropped hears of a body that was read, and that no Answer came of.
+	// Dropped hears of a body that no Answer came of.
 	Dropped func(bytes int)
 	// Models lists what is served now; Model finds one of them by any spelling.
 	Models func() []openai.Model
@@ -141,7 +143,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{
 		cfg: cfg, deps: deps, watch: w,
 		large:    semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
-		gate:     &gate{bodyMax: int64(cfg.BodyBytesMax)},
+		gate:     &gate{bodyMax: int64(cfg.BodyBytesMax), largeMax: cfg.LargeBytesMax, dropped: deps.Dropped},
 		counting: make(chan struct{}, countSlots()), posts: map[string]bool{},
 	}
 	s.app = fiber.New(fiber.Config{
@@ -258,6 +260,7 @@ func (s *Server) Serve(ctx context.Context) error {
 // fail answers what no handler answered: unknown routes, bodies and headers
 // over their limits, requests that cannot be read.
 func (s *Server) fail(c *fiber.Ctx, err error) error {
+	c.Request().SwapBody(nil) // the framework would keep what came of it for the next
 	speaker := s.speaker(c)
 	id := string(c.Response().Header.Peek(headerRequestID))
 	if id == "" {

@@ -85,11 +85,17 @@ func start(t *testing.T, o open) (addr string, stop func() error) {
 // startNoting is start for who hears of bodies that were dropped.
 func startNoting(t *testing.T, o open, dropped func(bytes int)) (addr string, stop func() error) {
 	t.Helper()
+	return startBounded(t, o, dropped, 1<<30)
+}
+
+// startBounded is startNoting with a bound of large bodies.
+func startBounded(t *testing.T, o open, dropped func(bytes int), largeMax int64) (addr string, stop func() error) {
+	t.Helper()
 	ids := 0
 	var mu sync.Mutex
 	ready := make(chan net.Addr, 1)
 	s, err := httpapi.New(httpapi.Config{
-		Listen: "127.0.0.1:0", BodyBytesMax: bodyMax, HeaderBytesMax: headMax,
+		Listen: "127.0.0.1:0", BodyBytesMax: bodyMax, LargeBytesMax: largeMax, HeaderBytesMax: headMax,
 		KeepAlive: 50 * time.Millisecond, WriteWait: writeWait, Grace: 300 * time.Millisecond, RequestsMax: 1000,
 		Origins: []string{pageOrigin},
 	}, httpapi.Deps{

@@ -290,6 +290,14 @@ func (x *exchange) stream(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "no-cache")
 	c.Set("X-Accel-Buffering", "no")
 	c.Status(fiber.StatusOK)
+	if !c.Request().Header.IsHTTP11() {
+		// There are no chunks in HTTP/1.0 (RFC 9112, section 6.1), and the framework
+		// has no other way to send what it does not know the length of.
+		var whole bytes.Buffer
+		w := bufio.NewWriter(&whole)
+		x.end(x.write(w, events))
+		return c.Send(whole.Bytes())
+	}
 	c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer func() {
 			if p := recover(); p != nil {

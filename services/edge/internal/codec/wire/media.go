@@ -37,7 +37,9 @@ func Image(field, kind string, data llm.Base64) (*llm.Media, error) {
 	if !ok {
 		return nil, fault.At(field, "the image is not valid base64")
 	}
-	if looks := looksLike(head); (looks != "" || known(kind)) && looks != strings.Replace(kind, "/jpg", "/jpeg", 1) {
+	// A type that is not known here is for the engine to know.
+	said := plainType(kind)
+	if looks := looksLike(head); (looks != "" || known(said)) && looks != said {
 		return nil, fault.At(field, "the image is not of the type that it is said to be")
 	}
 	return &llm.Media{Kind: "image", Type: kind, Data: data}, nil
@@ -85,14 +87,28 @@ func (h *head) Write(b []byte) (int, error) {
 // known tells whether looksLike can tell the type.
 func known(kind string) bool {
 	switch kind {
-	case "image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp":
+	case "image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "image/tiff", "image/avif", "image/heic":
 		return true
 	}
 	return false
 }
 
+// plainType gives the one name of a type that has several.
+func plainType(kind string) string {
+	switch kind {
+	case "image/jpg":
+		return "image/jpeg"
+	case "image/x-ms-bmp", "image/x-bmp":
+		return "image/bmp"
+	case "image/heif":
+		return "image/heic"
+	}
+	return kind
+}
+
 // looksLike gives the type of an image by its first bytes, as the WHATWG MIME
-// Sniffing Standard lists them, empty when they say nothing.
+// Sniffing Standard and the specifications of TIFF and of HEIF (ISO/IEC 23008-12)
+// list them, empty when they say nothing.
 func looksLike(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte("\x89PNG\r\n\x1a\n")):
@@ -103,6 +119,17 @@ func looksLike(head []byte) string {
 		return "image/gif"
 	case len(head) >= headBytes && bytes.HasPrefix(head, []byte("RIFF")) && bytes.HasPrefix(head[8:], []byte("WEBP")):
 		return "image/webp"
+	case bytes.HasPrefix(head, []byte("BM")):
+		return "image/bmp"
+	case bytes.HasPrefix(head, []byte("II*\x00")), bytes.HasPrefix(head, []byte("MM\x00*")):
+		return "image/tiff"
+	case len(head) >= headBytes && bytes.HasPrefix(head[4:], []byte("ftyp")):
+		switch string(head[8:12]) {
+		case "avif", "avis":
+			return "image/avif"
+		case "heic", "heix", "hevc", "hevx", "mif1", "msf1":
+			return "image/heic"
+		}
 	}
 	return ""
 }

@@ -15,7 +15,8 @@ func TestAnImageIsWhatItSaysItIs(t *testing.T) {
 	t.Parallel()
 	heads := map[string]string{
 		"image/png": "\x89PNG\r\n\x1a\n....", "image/jpeg": "\xff\xd8\xff\xe0....", "image/gif": "GIF89a....",
-		"image/webp": "RIFF....WEBPVP8 ", "image/svg+xml": "<svg/>",
+		"image/webp": "RIFF....WEBPVP8 ", "image/bmp": "BM......", "image/tiff": "II*\x00....",
+		"image/avif": "....ftypavif....", "image/heic": "....ftypmif1....",
 	}
 	for kind, head := range heads {
 		data := base64.StdEncoding.EncodeToString([]byte(head))
@@ -30,6 +31,14 @@ func TestAnImageIsWhatItSaysItIs(t *testing.T) {
 		_, err := wire.Image("f", "image/jpg", llm.Base64(data))
 		require.Equal(t, kind == "image/jpeg", err == nil, kind)
 	}
+	for said, head := range map[string]string{"image/bmp": "hello", "image/heic": "junk", "image/png": "....ftypqt  ....", "image/foo": "BM......"} {
+		_, err := wire.Image("f", said, llm.Base64(base64.StdEncoding.EncodeToString([]byte(head))))
+		require.True(t, fault.Is(err, fault.Invalid), said)
+	}
+	_, err := wire.Image("f", "image/x-unheard-of", llm.Base64("AAAA"))
+	require.NoError(t, err, "the engine may know")
+	_, err = wire.Image("f", "image/heif", llm.Base64(base64.StdEncoding.EncodeToString([]byte(heads["image/heic"]))))
+	require.NoError(t, err)
 	m, err := wire.Image("f", "IMAGE/PNG", llm.Base64("iVBO\r\nRw0KGgo="))
 	require.NoError(t, err)
 	require.Equal(t, "image/png iVBORw0KGgo=", m.Type+" "+string(m.Data))

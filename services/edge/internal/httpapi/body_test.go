@@ -1,0 +1,90 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/llm"
+	"github.com/engy-ai/engy/services/edge/internal/httpapi"
+)
+
+// A client that reads slowly is no client that does not read.
+func TestALongAnswerMayBeReadSlowly(t *testing.T) {
+	t.Parallel()
+	const size = 3 << 20
+	addr, _ := start(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
+		return answer{next: func(context.Context, time.Duration) ([]llm.Event, error) {
+			return []llm.Event{{Kind: llm.Text, Text: strings.Repeat("x", size)}, done()}, nil
+		}}, nil
+	})
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	require.NoError(t, c.(*net.TCPConn).SetReadBuffer(64<<10))
+	_, err = fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", goodKey, len(minimal), minimal)
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	// All of it takes three times as long as one write may.
+	got := int64(0)
+	for pace := time.NewTicker(writeWait / 8); ; <-pace.C {
+		n, err := io.CopyN(io.Discard, resp.Body, size/24)
+		if got += n; err != nil {
+			require.ErrorIs(t, err, io.EOF)
+			break
+		}
+	}
+	require.Equal(t, resp.ContentLength, got)
+}
+
+// What clients announce takes memory before it comes.
+func TestLargeBodiesAreBoundedBeforeTheyCome(t *testing.T) {
+	t.Parallel()
+	dropped := make(chan int, 10)
+	addr, _ := startBounded(t, good, func(bytes int) { dropped <- bytes }, bodyMax*3/2)
+	const size = bodyMax
+	head := fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", goodKey, size)
+	slow, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	_, err = io.WriteString(slow, head+`{"model":`)
+	require.NoError(t, err)
+	body := `{"model":"m","messages":[{"role":"user","content":"`
+	body += strings.Repeat("x", size-len(body)-4) + `"}]}`
+	status := func(body string) int {
+		resp := post(t, addr, "/v1/chat/completions", goodKey, body)
+		_, err := io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode
+	}
+	require.Eventually(t, func() bool { return status(body) == 429 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, 200, status(minimal), "small ones pass")
+	require.NoError(t, slow.Close())
+	require.Equal(t, size, <-dropped)
+	require.Eventually(t, func() bool { return status(body) == 200 }, 10*time.Second, time.Millisecond)
+}
+
+func TestAStreamToAnOldClientHasNoChunks(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, good)
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	_, err = fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.0\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", goodKey, len(streamed), streamed)
+	require.NoError(t, err)
+	raw, err := io.ReadAll(c)
+	require.NoError(t, err)
+	head, body, _ := strings.Cut(string(raw), "\r\n\r\n")
+	require.Contains(t, head, "text/event-stream")
+	require.NotContains(t, head, "Transfer-Encoding")
+	require.True(t, strings.HasPrefix(body, "data: "), body)
+	require.True(t, strings.HasSuffix(body, "data: [DONE]\n\n"), body)
+}
