@@ -18,6 +18,21 @@ type Batches struct {
 	AtOnce int
 }
 
+// unreadable tells where a fact is that nothing could be made of, and whose it says it
+// is: somebody must look at what was not booked. Anything but a job's id could be content.
+func (b *Bus) unreadable(m jetstream.Msg) {
+	job := m.Headers().Get(jetstream.MsgIDHeader)
+	if !hexText(job) {
+		job = ""
+	}
+	var stream string
+	var sequence uint64
+	if meta, err := m.Metadata(); err == nil {
+		stream, sequence = meta.Stream, meta.Sequence.Stream
+	}
+	b.log.Error("ALARM: fact cannot be read", "stream", stream, "sequence", sequence, "job", job)
+}
+
 // consume reads a durable consumer in batches until ctx ends.
 func consume[T any](ctx context.Context, b *Bus, stream string, cfg jetstream.ConsumerConfig, how Batches, handle func(context.Context, []T) error) error {
 	cfg.AckPolicy = jetstream.AckExplicitPolicy
@@ -78,7 +93,7 @@ func read[T any](b *Bus, iter jetstream.MessagesContext, facts chan<- fact[T]) e
 		}
 		f := fact[T]{msg: m}
 		if err := Unmarshal(m.Data(), &f.value); err != nil {
-			b.log.Error("ALARM: fact cannot be read", "subject_bytes", len(m.Subject()))
+			b.unreadable(m)
 			_ = m.Term()
 			continue
 		}

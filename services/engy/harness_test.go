@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -182,7 +183,8 @@ func newCluster(t *testing.T, s shape) *cluster {
 		s.credit = "100"
 	}
 	c.account, c.key = c.customer("customer", s.credit, billing.KeyOptions{})
-	c.startBus("127.0.0.1:0")
+	// A test may start its bus anew: nobody else gets the port on an address of its own.
+	c.startBus(fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(200), rand.IntN(256), 1+rand.IntN(250)))
 	c.startBilling()
 	c.sim = c.engine("sim", s.simEnv...)
 	for range max(1, s.workers) {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,17 +63,18 @@ func TestABusThatIsAwayIsWaitedFor(t *testing.T) {
 	replies := make(chan reply, clients)
 	for i := range clients {
 		go func() {
-			// Some end while the bus is away, some later.
-			resp := c.insist(hello(fmt.Sprintf("[[sim tokens=5 ttft=%dms]]", 500+700*i), false))
+			var r reply
+			defer func() { replies <- r }()
+			resp := c.insist(hello(fmt.Sprintf("[[sim tokens=5 ttft=%dms]]", 3000+300*i), false))
 			if resp.StatusCode != 200 {
 				c.t.Errorf("%d", resp.StatusCode)
 			}
-			replies <- c.fold(resp)
+			r = c.fold(resp)
 		}()
 	}
 	c.running(clients)
 	c.nats.kill()
-	<-time.After(1600 * time.Millisecond)
+	c.eventually("some answers end while the bus is away", func() bool { return c.counters().Finished >= 2 })
 	c.startBus(strings.TrimPrefix(c.bus, "nats://"))
 	var charged int64
 	for range clients {

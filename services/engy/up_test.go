@@ -138,6 +138,10 @@ func TestKeysAndAccountsByVerbs(t *testing.T) {
 		c.body(resp)
 		return resp.StatusCode == http.StatusUnauthorized
 	})
+	out, err = verb(t, env, "account", "close", "bob")
+	require.NoError(t, err, out)
+	out, err = verb(t, env, "key", "create", "bob")
+	require.Error(t, err, out)
 	out, err = verb(t, env, "migrate")
 	require.NoError(t, err, out)
 	out, err = verb(t, env, "reconcile")

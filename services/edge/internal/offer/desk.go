@@ -63,7 +63,8 @@ type Fleet interface {
 	Full(worker string)
 }
 
-// Desk owns the jobs of one edge. Use New.
+// Desk owns the jobs of one edge. Use New. Locks are taken in this order: waiting,
+// a job's, the fleet's, the desk's; the desk's is let go before a job's is taken.
 type Desk struct {
 	name  string
 	bus   Bus

@@ -154,7 +154,7 @@ func accountCommand() *cobra.Command {
 				}
 			})
 		})
-	c.AddCommand(create, credit, retainVerb(), list)
+	c.AddCommand(create, credit, closeVerb(), retainVerb(), list)
 	return c
 }
 
@@ -180,6 +180,21 @@ func (p *printer) printf(format string, args ...any) {
 
 // Write writes on.
 func (p *printer) Write(b []byte) (int, error) { return p.w.Write(b) }
+
+func closeVerb() *cobra.Command {
+	return verb("close ACCOUNT", "Close an account for good: its keys are revoked, its money stays on the ledger", cobra.ExactArgs(1),
+		func(ctx context.Context, a *billing.Admin, out *printer, args []string) error {
+			account, err := a.Account(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.CloseAccount(ctx, account.ID); err != nil {
+				return err
+			}
+			out.printf("account %s  closed\n", account.ID)
+			return nil
+		})
+}
 
 func retainVerb() *cobra.Command {
 	return verb("retain ACCOUNT on|off", "Say whether prompts and answers of an account may be kept", cobra.ExactArgs(2),

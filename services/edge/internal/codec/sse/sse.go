@@ -9,14 +9,6 @@ func Data(b, data []byte) []byte {
 	return append(b, "\n\n"...)
 }
 
-// Event appends a frame with an event name.
-func Event(b []byte, name string, data []byte) []byte {
-	b = append(b, "event: "...)
-	b = append(b, name...)
-	b = append(b, '\n')
-	return Data(b, data)
-}
-
 // Comment appends a line that every reader skips; it keeps a connection alive.
 func Comment(b []byte, text string) []byte {
 	b = append(b, ": "...)
