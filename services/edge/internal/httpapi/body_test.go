@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/services/edge/internal/httpapi"
 )
@@ -87,4 +88,32 @@ func TestAStreamToAnOldClientHasNoChunks(t *testing.T) {
 	require.NotContains(t, head, "Transfer-Encoding")
 	require.True(t, strings.HasPrefix(body, "data: "), body)
 	require.True(t, strings.HasSuffix(body, "data: [DONE]\n\n"), body)
+}
+
+// A client that has closed its side of the connection has left: the code for that is
+// for the log only.
+func TestAClientThatHasLeftIsToldNothing(t *testing.T) {
+	t.Parallel()
+	closed := make(chan error, 1)
+	addr, _ := start(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
+		return answer{
+			next: func(ctx context.Context, _ time.Duration) ([]llm.Event, error) {
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			},
+			closed: func(cause error) { closed <- cause },
+		}, nil
+	})
+	for _, body := range []string{minimal, streamed} {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", goodKey, len(body), body)
+		require.NoError(t, err)
+		require.NoError(t, c.(*net.TCPConn).CloseWrite())
+		raw, err := io.ReadAll(c)
+		require.NoError(t, err)
+		require.Empty(t, string(raw))
+		require.True(t, fault.Is(<-closed, fault.Canceled))
+		require.NoError(t, c.Close())
+	}
 }

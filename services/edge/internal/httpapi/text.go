@@ -227,6 +227,10 @@ func (x *exchange) refuse(c *fiber.Ctx, err error) error {
 		x.s.deps.Log.Info("request refused", "request", x.id, "code", string(f.Code), "took", time.Since(x.started))
 	}
 	x.end(f)
+	if f.Code == fault.Canceled && x.conn != nil {
+		// Nobody is there to be told; one that closed its side only sees no answer.
+		_ = x.conn.Close()
+	}
 	status, body := x.cd.Error(f, x.id)
 	if x.req == nil || !x.req.Stream {
 		retry(c, f)
