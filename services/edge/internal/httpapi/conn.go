@@ -113,7 +113,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		case c.framing.stranger:
 			c.pass.Store(c.gate.enter(c.RemoteAddr(), size))
 		default:
-			c.pass.Store(c.gate.hold(size))
+			c.pass.Store(c.gate.carry(size))
 		}
 		if c.framing.state == betweenRequests {
 			c.pass.Load().came()

@@ -70,9 +70,9 @@ type pass struct {
 	left    atomic.Bool
 }
 
-// hold lets a request with a large body through until it is over, or says why not.
+// carry lets a request with a large body through until it is over, or says why not.
 // One whose size is not known grows as it comes.
-func (g *gate) hold(size int64) *pass {
+func (g *gate) carry(size int64) *pass {
 	switch {
 	case size < 0:
 		size = largeBytes
