@@ -48,13 +48,17 @@ func (b *Bus) ServeRenewals(ctx context.Context, renew func(context.Context, Ren
 	var answering sync.WaitGroup
 	for range renewalsAtOnce {
 		answering.Go(func() {
-			for m := range asks {
-				b.renew(ctx, m, renew)
+			for {
+				select {
+				case m := <-asks:
+					b.renew(ctx, m, renew)
+				case <-ctx.Done():
+					return // a message may still come: who sent it asks again
+				}
 			}
 		})
 	}
 	defer answering.Wait()
-	defer close(asks)
 	sub, err := b.nc.QueueSubscribe(renewals, "billing", func(m *nats.Msg) {
 		select {
 		case asks <- m:

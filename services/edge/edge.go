@@ -80,7 +80,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 		Attempts: AttemptsMax, QueueBytes: ClientQueueBytes, AnswerBytes: AnswerBytesMax,
 	}, e.fleet, d.Log)
 	e.admission = admit.Config{
-		Catalog: d.Catalog, Rates: d.Rates, Live: e.live, Deadline: cfg.Deadline, HoldLease: cfg.HoldLease,
+		Catalog: d.Catalog, Rates: d.Rates, Live: e.live, Away: e.fleet.Bereft, Deadline: cfg.Deadline, HoldLease: cfg.HoldLease,
 	}
 
 	var err error

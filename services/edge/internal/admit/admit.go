@@ -66,6 +66,9 @@ type Config struct {
 	Rates   pricing.List
 	// Live tells what the fleet offers for a model; false when nobody serves it.
 	Live func(model string) (Live, bool)
+	// Away tells of a model that nobody serves whether somebody did a moment ago, and
+	// was lost. Nil means no.
+	Away func(model string) bool
 	// Deadline is how long a request may take in all; HoldLease is how long its
 	// hold lives unless it is renewed.
 	Deadline  time.Duration
@@ -158,6 +161,9 @@ func (c Config) model(a *Admission, p bus.Principal) (Live, error) {
 	}
 	live, ok := c.Live(row.ID)
 	if !ok {
+		if c.Away != nil && c.Away(row.ID) {
+			return Live{}, fault.New(fault.Busy, "the workers of model '"+row.ID+"' are away for a moment; retry later")
+		}
 		return Live{}, notFound
 	}
 	req.Model, a.Model, a.Rates = row.ID, row, rates

@@ -122,6 +122,17 @@ func TestThePromptAtTheWindow(t *testing.T) {
 	}
 }
 
+func TestAModelThatIsAwayForAMomentIsBusy(t *testing.T) {
+	t.Parallel()
+	c := config(t)
+	c.Live = func(string) (admit.Live, bool) { return admit.Live{}, false }
+	for away, want := range map[bool]fault.Code{true: fault.Busy, false: fault.NotFound} {
+		c.Away = func(string) bool { return away }
+		_, err := c.Decide(request("glm-5.2", 10), bus.Principal{Account: "a", Key: "k"}, "j", time.Now())
+		require.True(t, fault.Is(err, want), err)
+	}
+}
+
 func TestWhoIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

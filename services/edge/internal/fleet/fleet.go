@@ -22,6 +22,10 @@ const endedLife = time.Hour
 // under way.
 const revival = 3 * time.Second
 
+// bereftFor is how long after the death of its last worker a model is away, and not
+// gone: whoever looks after the worker starts it anew within that.
+const bereftFor = 5 * time.Second
+
 // Fleet is safe for concurrent use. Use New.
 type Fleet struct {
 	now    func() time.Time
@@ -29,6 +33,8 @@ type Fleet struct {
 	mu     sync.RWMutex
 	models map[string]map[string]*member
 	ended  map[string]ending
+	// bereft holds when the last worker of a model was found dead.
+	bereft map[string]time.Time
 }
 
 // ending is when a worker was found dead, and its newest heartbeat by then.
@@ -53,7 +59,7 @@ func (m *member) free() int {
 // New gives an empty picture. Own tells how many jobs of this edge a worker has,
 // false for one that should get no more.
 func New(now func() time.Time, own func(worker string) (jobs int, ok bool)) *Fleet {
-	return &Fleet{now: now, own: own, models: map[string]map[string]*member{}, ended: map[string]ending{}}
+	return &Fleet{now: now, own: own, models: map[string]map[string]*member{}, ended: map[string]ending{}, bereft: map[string]time.Time{}}
 }
 
 // Beat takes a heartbeat. Those of a worker that was found dead are ignored, for
@@ -115,7 +121,11 @@ func (f *Fleet) End(worker string) (region string, known bool) {
 				e.last = m.Time
 			}
 		}
+		had := members[worker] != nil
 		f.remove(worker, model)
+		if had && f.models[model] == nil {
+			f.bereft[model] = f.now()
+		}
 	}
 	f.ended[worker] = e
 	return region, known
@@ -129,6 +139,15 @@ func (f *Fleet) Ended(worker string) bool {
 	return dead
 }
 
+// Bereft tells whether the last worker of a model has died so lately that another is
+// likely to be on its way.
+func (f *Fleet) Bereft(model string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	at, lost := f.bereft[model]
+	return lost && f.now().Sub(at) < bereftFor && f.models[model] == nil
+}
+
 // Prune forgets workers that have been silent for a heartbeat's life.
 func (f *Fleet) Prune() {
 	f.mu.Lock()
@@ -139,6 +158,11 @@ func (f *Fleet) Prune() {
 			if now.Sub(m.seen) > bus.HeartbeatLife {
 				f.remove(worker, model)
 			}
+		}
+	}
+	for model, at := range f.bereft {
+		if now.Sub(at) > bereftFor {
+			delete(f.bereft, model)
 		}
 	}
 	for worker, e := range f.ended {

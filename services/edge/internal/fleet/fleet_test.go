@@ -45,6 +45,32 @@ func TestATicketStaysAtHomeWhileThereIsRoom(t *testing.T) {
 	require.Equal(t, "us", got, "all are full, one is fuller")
 }
 
+func TestAModelWhoseLastWorkerDiedIsAwayForAMoment(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	f := fleet.New(func() time.Time { return now }, idle)
+	require.False(t, f.Bereft("m"), "nobody ever served it")
+	f.Beat(beat("w1", "eu", 4, 0))
+	f.Beat(beat("w2", "eu", 4, 0))
+	f.End("w1")
+	require.False(t, f.Bereft("m"), "another is left")
+	f.End("w2")
+	f.End("w9")
+	require.True(t, f.Bereft("m"))
+	require.False(t, f.Bereft("other"))
+	f.Beat(beat("w3", "eu", 4, 0))
+	require.False(t, f.Bereft("m"), "somebody came")
+	f.Left("w3", "m")
+	now = now.Add(5 * time.Second)
+	require.False(t, f.Bereft("m"), "and left in good order")
+	f.Prune()
+	f.Beat(beat("w4", "eu", 4, 0))
+	f.End("w4")
+	require.True(t, f.Bereft("m"))
+	now = now.Add(5 * time.Second)
+	require.False(t, f.Bereft("m"), "nobody came")
+}
+
 func TestANeedIsMetOrNobodyIsChosen(t *testing.T) {
 	t.Parallel()
 	f := fleet.New(time.Now, idle)

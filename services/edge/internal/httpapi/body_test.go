@@ -90,6 +90,37 @@ func TestAStreamToAnOldClientHasNoChunks(t *testing.T) {
 	require.True(t, strings.HasSuffix(body, "data: [DONE]\n\n"), body)
 }
 
+// Bodies in chunks take what has come of them.
+func TestBodiesInChunksAreBoundedAsTheyCome(t *testing.T) {
+	t.Parallel()
+	addr, _ := startBounded(t, good, func(int) {}, bodyMax)
+	dial := func(body string) net.Conn {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n%s", goodKey, body)
+		require.NoError(t, err)
+		return c
+	}
+	chunk := func(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
+	status := func(c net.Conn) int {
+		defer func() { _ = c.Close() }()
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode
+	}
+	slow := dial(chunk(strings.Repeat("x", bodyMax*3/4)))
+	require.Eventually(t, func() bool {
+		return status(dial(chunk(strings.Repeat(" ", bodyMax/2)))) == 429
+	}, 10*time.Second, time.Millisecond)
+	require.Equal(t, 200, status(dial(chunk(minimal)+"0\r\n\r\n")), "small ones pass")
+	require.NoError(t, slow.Close())
+	require.Eventually(t, func() bool {
+		return status(dial(chunk(minimal+strings.Repeat(" ", bodyMax/2))+"0\r\n\r\n")) == 200
+	}, 10*time.Second, time.Millisecond)
+}
+
 // A client that has closed its side of the connection has left: the code for that is
 // for the log only.
 func TestAClientThatHasLeftIsToldNothing(t *testing.T) {

@@ -88,7 +88,11 @@ func (c *conn) Read(b []byte) (int, error) {
 		}
 		if c.framing.state == betweenRequests {
 			c.pass.Swap(nil).leave()
-		} else if c.pass.Load().refused() != nil {
+		} else if c.framing.large && c.framing.pastHead() && c.pass.Load() == nil {
+			// Only now does the framework want the body: the key is good.
+			c.pass.Store(c.gate.carry(c.framing.bodyBytes()))
+		}
+		if c.framing.state != betweenRequests && c.pass.Load().refused() != nil {
 			return 0, errNoPass // the body is not read
 		}
 		got, err := c.take(b)
@@ -108,12 +112,11 @@ func (c *conn) Read(b []byte) (int, error) {
 		if drop > 0 {
 			copy(b, b[drop:drop+n])
 		}
-		switch size := c.framing.bodyBytes(); {
-		case !c.framing.head:
-		case c.framing.stranger:
-			c.pass.Store(c.gate.enter(c.RemoteAddr(), size))
-		default:
-			c.pass.Store(c.gate.carry(size))
+		if c.framing.head && c.framing.stranger {
+			c.pass.Store(c.gate.enter(c.RemoteAddr(), c.framing.bodyBytes()))
+		}
+		if c.framing.large && c.framing.codings > 0 {
+			c.pass.Load().grow(int64(n))
 		}
 		if c.framing.state == betweenRequests {
 			c.pass.Load().came()

@@ -32,6 +32,9 @@ type framing struct {
 	// has come, or that of a large body: next stops there, so that the rest may be
 	// refused.
 	stranger, head bool
+	// large is set when the body is a large one of somebody who must have a key, or
+	// may become one.
+	large bool
 }
 
 type frameState int
@@ -168,6 +171,9 @@ func (f *framing) requested(line []byte) {
 	f.target = append(f.target, target...)
 }
 
+// pastHead tells whether the head of the request under way has come.
+func (f *framing) pastHead() bool { return f.state > inHeaders }
+
 // bodyBytes is how long the body is to be, -1 when that is not known.
 func (f *framing) bodyBytes() int64 {
 	if f.codings > 0 {
@@ -219,7 +225,8 @@ func (f *framing) header(line []byte) error {
 }
 
 func (f *framing) body() error {
-	f.head = f.stranger || f.codings > 0 || f.length >= largeBytes
+	f.large = !f.stranger && (f.codings > 0 || f.length >= largeBytes)
+	f.head = f.stranger || f.large
 	switch {
 	case f.codings > 0:
 		f.state = inChunkSize

@@ -75,18 +75,39 @@ type pass struct {
 func (g *gate) carry(size int64) *pass {
 	switch {
 	case size < 0:
-		size = largeBytes
+		size = 0 // it grows
 	case size > g.bodyMax:
 		size = 0 // none of it will be read
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.large+size > g.largeMax {
-		return &pass{refusal: busy("too many bytes of large requests are under way", gateRetry)}
+		return &pass{refusal: errLarge()}
 	}
 	g.large += size
 	return &pass{gate: g, caller: &caller{}, bytes: size, room: &g.large}
 }
+
+// grow takes more room for a body whose size was not known. Where there is none the
+// rest of it is refused.
+func (p *pass) grow(n int64) {
+	if p == nil || p.refusal != nil {
+		return
+	}
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	if p.left.Load() {
+		return
+	}
+	if *p.room+n > p.gate.largeMax {
+		p.refusal = errLarge()
+		return
+	}
+	p.bytes += n
+	*p.room += n
+}
+
+func errLarge() error { return busy("too many bytes of large requests are under way", gateRetry) }
 
 // came notes that the body has come to its end.
 func (p *pass) came() {

@@ -227,7 +227,7 @@ func (x *exchange) refuse(c *fiber.Ctx, err error) error {
 		x.s.deps.Log.Info("request refused", "request", x.id, "code", string(f.Code), "took", time.Since(x.started))
 	}
 	x.end(f)
-	if f.Code == fault.Canceled && x.conn != nil {
+	if x.ctx != nil && errors.Is(context.Cause(x.ctx), errLeft) {
 		// Nobody is there to be told; one that closed its side only sees no answer.
 		_ = x.conn.Close()
 	}

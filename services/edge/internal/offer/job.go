@@ -201,6 +201,10 @@ func (j *Job) take(worker string, f bus.Frame, booked func()) bool {
 		j.queue = append(j.queue, e)
 		j.bytes += len(e.Text) + len(e.Logprobs) + eventBytes
 	}
+	if j.bytes > j.bound() && !j.order.Stream {
+		j.fail(fault.TooLarge, "the answer is too large to be sent in one piece; ask for a stream")
+		return false
+	}
 	if j.bytes > j.bound() && !j.slow {
 		// The client reads too slowly. The engine is stopped, and its account
 		// waited for, since the client pays like one that has left.

@@ -132,10 +132,14 @@ func (a *answer) credible() bool {
 
 // produced is what the engine is known to have done so far.
 func (a *answer) produced() llm.Usage {
-	if a.credible() {
-		return a.usage
+	u := llm.Usage{Prompt: a.usage.Prompt}
+	if a.counted {
+		u = a.usage
 	}
-	return llm.Usage{Prompt: a.usage.Prompt, Completion: a.made}
+	if u.Completion == 0 {
+		u.Completion = a.made
+	}
+	return u
 }
 
 // calls follows the tool calls of one answer. Their own indices have no gap;

@@ -225,6 +225,7 @@ func TestCountsReplaceEarlierOnes(t *testing.T) {
 		"null counts":        {[]string{usage(`{"prompt_tokens":null,"completion_tokens":null}`)}, llm.Usage{Completion: 1}},
 		"a sum only":         {[]string{usage(`{"total_tokens":14}`)}, llm.Usage{Completion: 1}},
 		"no prompt":          {[]string{usage(`{"completion_tokens":5}`)}, llm.Usage{Completion: 1}},
+		"no prompt counted":  {[]string{usage(`{"prompt_tokens":0,"completion_tokens":500}`)}, llm.Usage{Completion: 500}},
 		"zeros":              {[]string{usage(`{"prompt_tokens":0,"completion_tokens":0}`)}, llm.Usage{Completion: 1}},
 		"nothing was made":   {[]string{usage(`{"prompt_tokens":9,"completion_tokens":0}`)}, llm.Usage{Prompt: 9, Completion: 1}},
 		"good after bad":     {[]string{usage(`{"prompt_tokens":9,"completion_tokens":-1}`), usage(`{"prompt_tokens":9,"completion_tokens":6}`)}, llm.Usage{Prompt: 9, Completion: 6}},
