@@ -21,12 +21,17 @@ import (
 // A client that reads slowly is no client that does not read.
 func TestALongAnswerMayBeReadSlowly(t *testing.T) {
 	t.Parallel()
-	const size = 3 << 20
-	addr, _ := start(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
+	const (
+		size  = 3 << 20
+		reads = 24
+		// Long enough for a machine that is busy with something else.
+		wait = 3 * time.Second
+	)
+	addr, _ := startWith(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
 		return answer{next: func(context.Context, time.Duration) ([]llm.Event, error) {
 			return []llm.Event{{Kind: llm.Text, Text: strings.Repeat("x", size)}, done()}, nil
 		}}, nil
-	})
+	}, func(int) {}, func(c *httpapi.Config) { c.WriteWait = wait })
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
@@ -35,10 +40,10 @@ func TestALongAnswerMayBeReadSlowly(t *testing.T) {
 	require.NoError(t, err)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	require.NoError(t, err)
-	// All of it takes three times as long as one write may.
+	// All of it takes twice as long as one write may.
 	got := int64(0)
-	for pace := time.NewTicker(writeWait / 8); ; <-pace.C {
-		n, err := io.CopyN(io.Discard, resp.Body, size/24)
+	for pace := time.NewTicker(2 * wait / reads); ; <-pace.C {
+		n, err := io.CopyN(io.Discard, resp.Body, size/reads)
 		if got += n; err != nil {
 			require.ErrorIs(t, err, io.EOF)
 			break
@@ -51,7 +56,7 @@ func TestALongAnswerMayBeReadSlowly(t *testing.T) {
 func TestLargeBodiesAreBoundedBeforeTheyCome(t *testing.T) {
 	t.Parallel()
 	dropped := make(chan int, 10)
-	addr, _ := startBounded(t, good, func(bytes int) { dropped <- bytes }, bodyMax*3/2)
+	addr, _ := startWith(t, good, func(bytes int) { dropped <- bytes }, func(c *httpapi.Config) { c.LargeBytesMax = bodyMax * 3 / 2 })
 	const size = bodyMax
 	head := fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", goodKey, size)
 	slow, err := net.Dial("tcp", addr)
@@ -93,7 +98,7 @@ func TestAStreamToAnOldClientHasNoChunks(t *testing.T) {
 // Bodies in chunks take what has come of them.
 func TestBodiesInChunksAreBoundedAsTheyCome(t *testing.T) {
 	t.Parallel()
-	addr, _ := startBounded(t, good, func(int) {}, bodyMax)
+	addr, _ := startWith(t, good, func(int) {}, func(c *httpapi.Config) { c.LargeBytesMax = bodyMax })
 	dial := func(body string) net.Conn {
 		c, err := net.Dial("tcp", addr)
 		require.NoError(t, err)

@@ -85,20 +85,22 @@ func start(t *testing.T, o open) (addr string, stop func() error) {
 // startNoting is start for who hears of bodies that were dropped.
 func startNoting(t *testing.T, o open, dropped func(bytes int)) (addr string, stop func() error) {
 	t.Helper()
-	return startBounded(t, o, dropped, 1<<30)
+	return startWith(t, o, dropped, func(*httpapi.Config) {})
 }
 
-// startBounded is startNoting with a bound of large bodies.
-func startBounded(t *testing.T, o open, dropped func(bytes int), largeMax int64) (addr string, stop func() error) {
+// startWith is startNoting with another configuration.
+func startWith(t *testing.T, o open, dropped func(bytes int), change func(*httpapi.Config)) (addr string, stop func() error) {
 	t.Helper()
 	ids := 0
 	var mu sync.Mutex
 	ready := make(chan net.Addr, 1)
-	s, err := httpapi.New(httpapi.Config{
-		Listen: "127.0.0.1:0", BodyBytesMax: bodyMax, LargeBytesMax: largeMax, HeaderBytesMax: headMax,
+	cfg := httpapi.Config{
+		Listen: "127.0.0.1:0", BodyBytesMax: bodyMax, LargeBytesMax: 1 << 30, HeaderBytesMax: headMax,
 		KeepAlive: 50 * time.Millisecond, WriteWait: writeWait, Grace: 300 * time.Millisecond, RequestsMax: 1000,
 		Origins: []string{pageOrigin},
-	}, httpapi.Deps{
+	}
+	change(&cfg)
+	s, err := httpapi.New(cfg, httpapi.Deps{
 		Codecs: codec.Text(), Speaker: codec.Speaker,
 		Check: func(secret string) (bus.Principal, error) {
 			if secret != goodKey {
