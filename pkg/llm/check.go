@@ -39,7 +39,7 @@ func (c *Check) Add(e Event) error {
 }
 
 func (c *Check) call(d *CallDelta) error {
-	if d == nil || d.Index < 0 || d.Index > c.calls || d.Index >= CallsMax {
+	if !d.follows(c.calls) {
 		return broken("tool call out of order")
 	}
 	c.calls = max(c.calls, d.Index+1)

@@ -68,6 +68,12 @@ type CallDelta struct {
 	Name  string `json:"n,omitzero"`
 }
 
+// follows tells whether a piece may come after so many calls: it is of one of them, or
+// of the next.
+func (d *CallDelta) follows(calls int) bool {
+	return d != nil && d.Index >= 0 && d.Index <= calls && d.Index < CallsMax
+}
+
 // Fault is a failure as it travels: a code and a message safe to show.
 type Fault struct {
 	Code    fault.Code `json:"code"`

@@ -113,7 +113,7 @@ func (f *Fold) piece(kind Kind, call int) *foldPiece {
 }
 
 func (f *Fold) addCall(e Event) error {
-	if e.Call == nil || e.Call.Index < 0 || e.Call.Index > len(f.calls) || e.Call.Index >= CallsMax {
+	if !e.Call.follows(len(f.calls)) {
 		return fault.New(fault.Engine, "tool call out of order")
 	}
 	if e.Call.Index == len(f.calls) {

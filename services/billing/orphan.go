@@ -40,14 +40,22 @@ func (s *service) settleOrphans(ctx context.Context) error {
 			s.Log.Info("report of a living edge's job", "job", r.Job, "worker", r.Worker)
 			return nil
 		}
-		e, err := ledger.ByReport(h, r)
-		if err != nil {
-			s.Log.Error("ALARM: report cannot be priced", "job", r.Job, "worker", r.Worker, "error", err)
-			s.count.alarm(ctx, "report_unpriced", 1)
+		e, ok := s.byReport(ctx, h, r)
+		if !ok {
 			return nil
 		}
 		return s.settle(ctx, []ledger.Ended{e})
 	})
+}
+
+// byReport is the end that a report tells, false when that cannot be priced.
+func (s *service) byReport(ctx context.Context, h ledger.OpenHold, r bus.Report) (ledger.Ended, bool) {
+	e, err := ledger.ByReport(h, r)
+	if err != nil {
+		s.Log.Error("ALARM: report cannot be priced", "job", r.Job, "worker", r.Worker, "error", err)
+		s.count.alarm(ctx, "report_unpriced", 1)
+	}
+	return e, err == nil
 }
 
 // absent remembers the edges that did not answer, by the name that each has for one

@@ -107,16 +107,12 @@ func (s *service) ends(ctx context.Context, holds []ledger.OpenHold, now time.Ti
 
 // end is the end of a hold that ran out: by its report, or else the money goes back.
 func (s *service) end(ctx context.Context, h ledger.OpenHold, r *bus.Report, now time.Time) ledger.Ended {
-	if r == nil {
-		return ledger.ByExpiry(h, now)
+	if r != nil {
+		if e, ok := s.byReport(ctx, h, *r); ok {
+			return e
+		}
 	}
-	e, err := ledger.ByReport(h, *r)
-	if err != nil {
-		s.Log.Error("ALARM: report cannot be priced", "job", r.Job, "worker", r.Worker, "error", err)
-		s.count.alarm(ctx, "report_unpriced", 1)
-		return ledger.ByExpiry(h, now)
-	}
-	return e
+	return ledger.ByExpiry(h, now)
 }
 
 // hears tells whether the bus has answered for so long that edges have renewed their

@@ -220,13 +220,9 @@ func (d *Desk) Match(ctx context.Context, events []bus.UsageEvent) (findings []s
 		}
 		jobs = append(jobs, e.Data.Job)
 	}
-	rows, err := dbsqlc.New(d.pool).ListBooked(ctx, jobs)
+	booked, err := booked(ctx, d.pool, jobs)
 	if err != nil {
-		return nil, fmt.Errorf("match usage: %w", pg.Translate(err))
-	}
-	booked := make(map[string]money.Micro, len(rows))
-	for _, r := range rows {
-		booked[r.Job] = money.Micro(r.ChargedMicro)
+		return nil, fmt.Errorf("match usage: %w", err)
 	}
 	for _, e := range events {
 		got, ok := booked[e.Data.Job]
@@ -239,6 +235,19 @@ func (d *Desk) Match(ctx context.Context, events []bus.UsageEvent) (findings []s
 		}
 	}
 	return findings, nil
+}
+
+// booked gives what the jobs that are settled cost.
+func booked(ctx context.Context, pool *pgxpool.Pool, jobs []string) (map[string]money.Micro, error) {
+	rows, err := dbsqlc.New(pool).ListBooked(ctx, jobs)
+	if err != nil {
+		return nil, pg.Translate(err)
+	}
+	charged := make(map[string]money.Micro, len(rows))
+	for _, r := range rows {
+		charged[r.Job] = money.Micro(r.ChargedMicro)
+	}
+	return charged, nil
 }
 
 // BookedByUsage counts the settlements that usage events of a time decided.

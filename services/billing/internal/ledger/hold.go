@@ -64,17 +64,13 @@ func (l *Ledger) charges(ctx context.Context, group []bus.Hold, answers []bus.Ho
 	if len(jobs) == 0 {
 		return nil
 	}
-	rows, err := dbsqlc.New(l.books).ListBooked(ctx, jobs)
+	charged, err := booked(ctx, l.books, jobs)
 	if err != nil {
-		return fmt.Errorf("%d settled jobs: %w", len(jobs), pg.Translate(err))
-	}
-	booked := make(map[string]money.Micro, len(rows))
-	for _, r := range rows {
-		booked[r.Job] = money.Micro(r.ChargedMicro)
+		return fmt.Errorf("%d settled jobs: %w", len(jobs), err)
 	}
 	for i := range answers {
 		if answers[i].Settled {
-			answers[i].Micro = booked[group[i].Job]
+			answers[i].Micro = charged[group[i].Job]
 		}
 	}
 	return nil

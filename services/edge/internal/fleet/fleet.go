@@ -382,29 +382,20 @@ func (f *Fleet) Tokenizer(n Need, home string) (worker string, ok bool) {
 }
 
 // Free counts the free slots for a need.
-func (f *Fleet) Free(n Need) int {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	free := 0
-	for _, m := range f.models[n.Model] {
-		if n.met(m) {
-			free += m.free()
-		}
-	}
-	return free
-}
+func (f *Fleet) Free(n Need) int { return f.sum(n, (*member).free) }
 
 // Slots counts the slots of those that could serve a need, free or not.
-func (f *Fleet) Slots(n Need) int {
+func (f *Fleet) Slots(n Need) int { return f.sum(n, func(m *member) int { return m.Slots }) }
+
+func (f *Fleet) sum(n Need, of func(*member) int) (sum int) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	slots := 0
 	for _, m := range f.models[n.Model] {
 		if n.met(m) {
-			slots += m.Slots
+			sum += of(m)
 		}
 	}
-	return slots
+	return sum
 }
 
 // Name gives what the operator calls a worker, or its id when that is unknown.
