@@ -232,16 +232,3 @@ func (b *Bus) ServeHolds(ctx context.Context, take func(HoldAsk)) error {
 	}
 	return nil
 }
-
-// Bounds of holds. HoldGroupMax is how many share a message.
-const (
-	HoldGroupMax = 200
-	HoldWait     = 2 * time.Second
-	// holdsFlying is how many messages may be unanswered: one that billing works
-	// on, and one that waits there, so that billing never waits for the next.
-	holdsFlying = 2
-	// holdPause is how long to wait for a billing that may not be back yet.
-	holdPause = 20 * time.Millisecond
-	// holdLast is what the last try must have left to hear that nobody got it.
-	holdLast = 250 * time.Millisecond
-)

@@ -40,6 +40,18 @@ const (
 	BookedWindow   = 20 * time.Millisecond
 	bookedBytesMax = 64 << 10
 
+	// HoldGroupMax is how many holds share a message, HoldWait how long one waits for
+	// its answer.
+	HoldGroupMax = 200
+	HoldWait     = 2 * time.Second
+	// holdsFlying is how many messages may be unanswered: one that billing works
+	// on, and one that waits there, so that billing never waits for the next.
+	holdsFlying = 2
+	// holdPause is how long to wait for a billing that may not be back yet.
+	holdPause = 20 * time.Millisecond
+	// holdLast is what the last try must have left to hear that nobody got it.
+	holdLast = 250 * time.Millisecond
+
 	jobAge         = time.Hour
 	usageAge       = 90 * 24 * time.Hour
 	reportAge      = 24 * time.Hour

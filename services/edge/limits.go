@@ -1,6 +1,10 @@
 package edge
 
-import "time"
+import (
+	"time"
+
+	"github.com/engy-ai/engy/services/edge/internal/httpapi"
+)
 
 // Bounds of the edge. Sizes are bytes.
 const (
@@ -59,7 +63,7 @@ const (
 
 	// LargeBytes is what makes a request a large one. When TidyBytes more of them are
 	// over than are under way, and none has ended for TidyAfter, memory is given back.
-	LargeBytes = 1 << 20
+	LargeBytes = httpapi.LargeBytes
 	TidyBytes  = 64 << 20
 	TidyAfter  = time.Second
 

@@ -37,17 +37,6 @@ import (
 // SecretPrefix begins every inference key.
 const SecretPrefix = "sk-engy-"
 
-const (
-	secretBytes    = 32
-	idBytes        = 10
-	shownChars     = len(SecretPrefix) + 4
-	nameBytesMax   = 200
-	modelsMax      = 200
-	modelBytesMax  = 256
-	pageRows       = 500
-	secretCharsMin = len(SecretPrefix) + 8
-)
-
 // Store reads and writes accounts and keys.
 type Store struct{ pool *pgxpool.Pool }
 

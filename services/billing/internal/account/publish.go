@@ -20,12 +20,6 @@ import (
 const (
 	channelKeys  = "engy_keys"
 	channelFunds = "engy_funds"
-
-	// copyRows is how much is copied between two looks at the news.
-	copyRows     = 100
-	againAfter   = 250 * time.Millisecond
-	publishWait  = 10 * time.Second
-	syncAllEvery = 10 * time.Minute
 )
 
 // Board is where edges read of keys and funds.

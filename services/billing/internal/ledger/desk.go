@@ -21,10 +21,6 @@ import (
 const (
 	funding    = "funding"
 	creditKind = "credit"
-
-	noteBytesMax = 500
-	// findingsMax bounds each list of a Report.
-	findingsMax = 100
 )
 
 // Desk is where operators move and look at money. It shares the ledger's rules

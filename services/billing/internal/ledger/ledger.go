@@ -50,17 +50,6 @@ import (
 // Role is what connections to the ledger work as.
 const Role = "engy_billing"
 
-const (
-	// holdConns: groups leave one at a time; the second is for the moment when
-	// the first is lost.
-	holdConns     = 2
-	bookConns     = 4
-	statementWait = "5s"
-	jobBytes      = 64
-	nameBytesMax  = 256
-	tokensMax     = 1 << 40
-)
-
 // Ledger takes holds and books ends. It is safe for concurrent use, by several
 // processes on one database too.
 type Ledger struct {

@@ -14,18 +14,6 @@ import (
 	"github.com/engy-ai/engy/pkg/llm"
 )
 
-// endedLife is how long the id of a dead worker is remembered. Ids are unique
-// for each start of a process, so forgetting one is harmless later.
-const endedLife = time.Hour
-
-// revival is how long after its end a heartbeat of a worker may still have been
-// under way.
-const revival = 3 * time.Second
-
-// bereftFor is how long after the death of its last worker a model is away, and not
-// gone: whoever looks after the worker starts it anew within that.
-const bereftFor = 5 * time.Second
-
 // Fleet is safe for concurrent use. Use New.
 type Fleet struct {
 	now    func() time.Time

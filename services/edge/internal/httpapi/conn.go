@@ -8,18 +8,6 @@ import (
 	"time"
 )
 
-const (
-	// lingerBytes and lingerTime bound what is read of a client that is still
-	// sending a body which has been refused. Without it the client would see a
-	// reset instead of the answer.
-	lingerBytes = 256 << 20
-	lingerTime  = 10 * time.Second
-	// writeBufferBytes is the socket's.
-	writeBufferBytes = 256 << 10
-	// writeBytes is how much must leave within the wait for a write.
-	writeBytes = 64 << 10
-)
-
 // listener gives connections that can linger, and whose writes may each block
 // for wait.
 type listener struct {
@@ -126,11 +114,6 @@ func (c *conn) Read(b []byte) (int, error) {
 		}
 	}
 }
-
-// readAheadBytes is read at once when the framework asks for less. It asks for
-// the first byte of a request alone, so as to keep no large buffer while a
-// connection is idle; most requests fit in here and take one system call.
-const readAheadBytes = 4 << 10
 
 // take gives bytes in the order in which they came.
 func (c *conn) take(b []byte) (int, error) {

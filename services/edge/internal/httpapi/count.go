@@ -13,13 +13,6 @@ import (
 	"github.com/engy-ai/engy/services/edge/internal/codec"
 )
 
-const (
-	// countReadWait bounds how long the body of a count may take to arrive.
-	countReadWait = 20 * time.Second
-	// countWait is how long a count waits for its turn.
-	countWait = time.Second
-)
-
 // countSlots is how many prompts are counted at once. Half of the processors are
 // left to those who pay.
 func countSlots() int { return max(1, runtime.GOMAXPROCS(0)/2) }

@@ -8,7 +8,7 @@ import (
 )
 
 // framing finds where each request of a connection ends, by the letter of RFC
-// 9112, sections 2 and 5 to 7, before the HTTP framework sees a byte of it. The
+// 9112, sections 2, 3.2 and 5 to 7, before the HTTP framework sees a byte of it. The
 // framework reads more than the letter allows, and that is how a second request
 // is smuggled past a proxy; here whatever could be read in two ways ends the
 // connection. Since it hands out one request at a time, the framework never
@@ -22,6 +22,7 @@ type framing struct {
 	// left counts the bytes of the body or chunk that are to come.
 	left             int64
 	lengths, codings int
+	hosts            int
 	length           int64
 	// keyless lists the routes that need no key, as method, blank, path.
 	keyless []string
@@ -50,14 +51,7 @@ const (
 	inTrailers
 )
 
-const (
-	// lineKept is how much of a line is looked at. Lines that frame are shorter.
-	lineKept = 128
-	// chunkDigits bounds a chunk's size to what fits an int64.
-	chunkDigits = 15
-)
-
-var errFraming = fault.New(fault.Invalid, "the request's length cannot be read in one way only")
+var errFraming = fault.New(fault.Invalid, "the request cannot be read in one way only")
 
 // next gives how many bytes of b belong to the request under way, and how many
 // empty bytes before it are to be dropped.
@@ -217,15 +211,17 @@ func (f *framing) header(line []byte) error {
 		if !bytes.EqualFold(value, []byte("chunked")) {
 			return errFraming
 		}
+	case bytes.EqualFold(name, []byte("Host")):
+		f.hosts++
 	}
-	if f.lengths+f.codings > 1 {
+	if f.lengths+f.codings > 1 || f.hosts > 1 {
 		return errFraming
 	}
 	return nil
 }
 
 func (f *framing) body() error {
-	f.large = !f.stranger && (f.codings > 0 || f.length >= largeBytes)
+	f.large = !f.stranger && (f.codings > 0 || f.length >= LargeBytes)
 	f.head = f.stranger || f.large
 	switch {
 	case f.codings > 0:

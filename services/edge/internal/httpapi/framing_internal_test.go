@@ -81,7 +81,7 @@ func TestARequestWithoutAKeyStopsAtItsHead(t *testing.T) {
 			require.True(t, !stops || stopped == len(head))
 		}
 	}
-	for length, stops := range map[int]bool{largeBytes - 1: false, largeBytes: true} {
+	for length, stops := range map[int]bool{LargeBytes - 1: false, LargeBytes: true} {
 		f := framing{}
 		head := fmt.Sprintf("POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n", length)
 		_, n, err := f.next([]byte(head + "body"))
@@ -100,6 +100,7 @@ func TestWhatCanBeReadInTwoWaysIsRefusedAtEveryCut(t *testing.T) {
 	head := "POST / HTTP/1.1\r\nHost: x\r\n"
 	for name, stream := range map[string]string{
 		"chunked twice":       head + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"two hosts":           head + "hOST: y\r\n\r\n",
 		"two lengths":         head + "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
 		"both":                head + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 		"another coding":      head + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",

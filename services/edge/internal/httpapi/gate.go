@@ -12,24 +12,6 @@ import (
 	"github.com/engy-ai/engy/pkg/fault"
 )
 
-const (
-	// gateBodies bounds the bodies of requests without a key that are read at the
-	// same time, in bodies of full size; one address may have one of them.
-	gateBodies = 2
-	// gateRate and gateBurst bound what one address may ask a second, and at once.
-	// A request costs one, and one more for each gateStep bytes.
-	gateRate  = 50
-	gateBurst = 200
-	gateStep  = 256 << 10
-	// gateSmall is how many small bodies make one of full size. They have room of
-	// their own, half as large as one body: large ones cannot shut them out.
-	gateSmall = 128
-	// callersMax bounds the addresses that are remembered.
-	callersMax = 4096
-	// gateRetry is when to come again when others take the room.
-	gateRetry = time.Second
-)
-
 // errNoPass ends the reading of a body whose head was refused.
 var errNoPass = fault.New(fault.Busy, "the request was refused at its head")
 

@@ -101,18 +101,6 @@ type Deps struct {
 	Ready   func(addr net.Addr)
 }
 
-const (
-	idleTimeout = 2 * time.Minute
-	// readTimeout bounds how long a request may take to arrive whole.
-	readTimeout = 2 * time.Minute
-	stopWait    = 5 * time.Second
-	// strangerBytesMax bounds the body of a request without a good key.
-	strangerBytesMax = 4 << 10
-	unaryWait        = time.Minute
-	// largeBytes is what makes a body a large one.
-	largeBytes = 1 << 20
-)
-
 // Server serves the API. Use New.
 type Server struct {
 	cfg      Config

@@ -12,8 +12,6 @@ const (
 	exposed = headerRequestID + ", " + headerCharged + ", " + headerRetry + ", Request-Id"
 	// preflightSeconds is how long a browser may remember that it may ask.
 	preflightSeconds = "86400"
-	// askedMax bounds the list of headers that a browser asks for, in bytes.
-	askedMax = 1 << 10
 )
 
 // origin tells browsers which pages may use the API: any page the list of

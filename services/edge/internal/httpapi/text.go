@@ -31,8 +31,6 @@ const (
 	// headerAnthropic tells that a client expects Anthropic's form of the list of
 	// models, whose path both protocols share.
 	headerAnthropic = "Anthropic-Version"
-	// retryMax bounds what Retry-After tells, in seconds.
-	retryMax = 5
 )
 
 func (s *Server) models(c *fiber.Ctx) error {
@@ -157,7 +155,7 @@ func (s *Server) text(c *fiber.Ctx, cd codec.Codec, route string) (err error) {
 // begin reads a request and starts it. Large ones take their turn: each keeps a
 // processor for a while, and many at once would keep small ones waiting.
 func (x *exchange) begin(route string, body []byte, p bus.Principal) error {
-	if len(body) >= largeBytes {
+	if len(body) >= LargeBytes {
 		if x.s.large.Acquire(x.ctx, 1) != nil {
 			return context.Cause(x.ctx)
 		}

@@ -296,9 +296,6 @@ func (d *Desk) doubt(worker string) {
 	}
 }
 
-// suspectsMax bounds the suspects that wait for their probe.
-const suspectsMax = 64
-
 func (d *Desk) probe(ctx context.Context, worker string, w *watched) {
 	defer w.probing.Store(false)
 	asked := time.Now()

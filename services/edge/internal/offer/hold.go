@@ -30,6 +30,3 @@ func (j *Job) askHold() {
 		j.order.Hold()
 	}
 }
-
-// putOffMax is how many holds may be put off at one time.
-const putOffMax = 4

@@ -236,9 +236,6 @@ func (j *Job) repeated(booked func()) bool {
 	return true
 }
 
-// eventBytes is what an event weighs beside its text.
-const eventBytes = 128
-
 func (j *Job) bound() int {
 	if j.order.Stream {
 		return j.d.cfg.QueueBytes

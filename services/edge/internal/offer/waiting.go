@@ -13,9 +13,6 @@ type waiting struct {
 	models map[string]int
 }
 
-// countFor is how long a count holds.
-const countFor = 250 * time.Millisecond
-
 // Waiting tells how many jobs of a model waited for a worker a moment ago.
 func (d *Desk) Waiting(model string) int {
 	w := &d.waiting
