@@ -227,7 +227,7 @@ func TestAnAnswerThatItsEdgeDiesWithIsCharged(t *testing.T) {
 	c.eventually("the engine has finished", func() bool { return c.counters().Finished == 1 })
 	second := c.addWorker() // which takes a while
 	c.eventually("a second worker has joined", func() bool { return strings.Contains(second.log.String(), "joining the fleet") })
-	require.Equal(t, int64(1), c.balance().OpenHolds)
+	c.eventually("its money is held", func() bool { return c.balance().OpenHolds == 1 })
 	c.edge.kill()
 	require.Positive(t, int64(c.settled(before)))
 }
