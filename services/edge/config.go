@@ -2,6 +2,7 @@ package edge
 
 import (
 	"errors"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"time"
@@ -39,6 +40,10 @@ type Config struct {
 	// call the API from a browser; none by default. The list of models is open to
 	// all pages.
 	Origins []string `env:"ORIGINS"`
+	// Proxies are the networks (10.0.0.0/8) of the proxies in front of the edge, none
+	// by default. What they say in X-Forwarded-For is believed, for the limits of
+	// requests without a key.
+	Proxies []netip.Prefix `env:"PROXIES"`
 }
 
 // Validate reports all problems at once.

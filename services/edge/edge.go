@@ -123,7 +123,7 @@ func Run(ctx context.Context, cfg Config, d Deps) error {
 	api, err := httpapi.New(httpapi.Config{
 		Listen: cfg.Listen, BodyBytesMax: BodyBytesMax, LargeBytesMax: cmp.Or(cfg.LargeBytes, LargeBytesUsual), HeaderBytesMax: HeaderBytesMax,
 		KeepAlive: cfg.KeepAlive, WriteWait: WriteWait, Grace: cfg.Grace, RequestsMax: RequestsMax,
-		Origins: cfg.Origins,
+		Origins: cfg.Origins, Proxies: cfg.Proxies,
 	}, httpapi.Deps{
 		Dropped: func(bytes int) { e.memory.take(bytes); e.memory.give(bytes) },
 		Codecs:  codec.Text(), Speaker: codec.Speaker, Check: e.keys.Check, Open: e.open,

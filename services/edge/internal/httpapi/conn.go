@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"time"
 )
@@ -101,7 +102,7 @@ func (c *conn) Read(b []byte) (int, error) {
 			copy(b, b[drop:drop+n])
 		}
 		if c.framing.head && c.framing.stranger {
-			c.pass.Store(c.gate.enter(c.RemoteAddr(), c.framing.bodyBytes()))
+			c.pass.Store(c.gate.enter(c.client(), c.framing.bodyBytes()))
 		}
 		if c.framing.large && c.framing.codings > 0 {
 			c.pass.Load().grow(int64(n))
@@ -113,6 +114,11 @@ func (c *conn) Read(b []byte) (int, error) {
 			return n, nil
 		}
 	}
+}
+
+// client gives the address that the request under way comes from.
+func (c *conn) client() netip.Addr {
+	return c.gate.proxies.client(peer(c.RemoteAddr()), c.framing.forwarded)
 }
 
 // take gives bytes in the order in which they came.

@@ -62,12 +62,14 @@ func (s *Server) count(c *fiber.Ctx, cd codec.Codec, counter codec.Counter, rout
 // passOf takes the pass that the request got when its head came. One whose head
 // was written in another way than usual gets it here.
 func (s *Server) passOf(c *fiber.Ctx) *pass {
+	from := peer(c.Context().RemoteAddr())
 	if cn, ok := c.Context().Conn().(*conn); ok {
 		if p := cn.pass.Swap(nil); p != nil {
 			return p
 		}
+		from = cn.client()
 	}
-	return s.gate.enter(c.Context().RemoteAddr(), int64(len(c.Request().Body())))
+	return s.gate.enter(from, int64(len(c.Request().Body())))
 }
 
 // refusedAtHead gives why the head of a request without a key was refused, nil

@@ -29,6 +29,10 @@ type framing struct {
 	// target is the path of the request under way, as it came; what is longer
 	// than lineKept is cut.
 	target []byte
+	// forwarded is what the request's X-Forwarded-For headers say, one after the
+	// other; nothing when that is too long.
+	forwarded []byte
+	unclear   bool
 	// stranger is set when the request is for one of keyless, and head when its head
 	// has come, or that of a large body: next stops there, so that the rest may be
 	// refused.
@@ -63,7 +67,7 @@ func (f *framing) next(b []byte) (drop, n int, err error) {
 		if drop == len(b) {
 			return drop, 0, nil
 		}
-		*f = framing{state: inRequestLine, line: f.line[:0], target: f.target[:0], keyless: f.keyless}
+		*f = framing{state: inRequestLine, line: f.line[:0], target: f.target[:0], forwarded: f.forwarded[:0], keyless: f.keyless}
 	}
 	at := drop
 	for f.head = false; at < len(b) && f.state != betweenRequests && !f.head; {
@@ -213,11 +217,26 @@ func (f *framing) header(line []byte) error {
 		}
 	case bytes.EqualFold(name, []byte("Host")):
 		f.hosts++
+	case bytes.EqualFold(name, []byte("X-Forwarded-For")):
+		f.forward(value, len(line) < lineKept)
 	}
 	if f.lengths+f.codings > 1 || f.hosts > 1 {
 		return errFraming
 	}
 	return nil
+}
+
+// forward notes where a proxy says that the request comes from.
+func (f *framing) forward(value []byte, whole bool) {
+	f.unclear = f.unclear || !whole || len(f.forwarded)+len(value) >= forwardedMax
+	if f.unclear {
+		f.forwarded = f.forwarded[:0]
+		return
+	}
+	if len(f.forwarded) > 0 {
+		f.forwarded = append(f.forwarded, ',')
+	}
+	f.forwarded = append(f.forwarded, value...)
 }
 
 func (f *framing) body() error {

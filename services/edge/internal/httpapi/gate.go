@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -24,6 +23,8 @@ type gate struct {
 	// path.
 	routes  []string
 	bodyMax int64
+	// proxies are believed when they tell who asks.
+	proxies proxies
 	// largeMax bounds the bytes of large bodies; dropped hears of one that did not
 	// come whole.
 	largeMax int64
@@ -100,7 +101,7 @@ func (p *pass) came() {
 
 // enter lets a request with a body of the given size through, or says why not.
 // A size that is not known is -1, and taken for the largest.
-func (g *gate) enter(addr net.Addr, size int64) *pass {
+func (g *gate) enter(addr netip.Addr, size int64) *pass {
 	switch {
 	case size < 0:
 		size = g.bodyMax
@@ -139,7 +140,7 @@ func busy(message string, retry time.Duration) error {
 }
 
 // caller finds who asks, nil when there is no room to remember another.
-func (g *gate) caller(addr net.Addr) *caller {
+func (g *gate) caller(addr netip.Addr) *caller {
 	key := subscriber(addr)
 	if c, ok := g.callers[key]; ok {
 		return c
@@ -165,18 +166,14 @@ func (g *gate) caller(addr net.Addr) *caller {
 
 // subscriber gives the network that one subscriber has: an address of IPv4, and
 // 64 bits of IPv6.
-func subscriber(addr net.Addr) netip.Prefix {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
+func subscriber(addr netip.Addr) netip.Prefix {
+	bits := 64
+	if addr.Is4() {
+		bits = 32
 	}
-	ip := tcp.AddrPort().Addr().Unmap()
-	if ip.Is4() {
-		return netip.PrefixFrom(ip, 32)
-	}
-	p, err := ip.WithZone("").Prefix(64)
+	p, err := addr.Prefix(bits)
 	if err != nil {
-		return netip.Prefix{}
+		return netip.Prefix{} // it is none
 	}
 	return p
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/engy-ai/engy/pkg/fault"
 )
 
-func tcp(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
+func tcp(ip string) netip.Addr { return peer(&net.TCPAddr{IP: net.ParseIP(ip), Port: 1}) }
 
 func TestTheGateIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
@@ -86,14 +87,14 @@ func TestAGateKnowsSubscribers(t *testing.T) {
 	require.NotEqual(t, subscriber(tcp("2001:db8::1")), subscriber(tcp("2001:db8:0:1::1")))
 	require.Equal(t, subscriber(tcp("10.0.0.1")), subscriber(tcp("::ffff:10.0.0.1")))
 	require.NotEqual(t, subscriber(tcp("10.0.0.1")), subscriber(tcp("10.0.0.2")))
-	require.NotPanics(t, func() { subscriber(&net.UnixAddr{}) })
+	require.NotPanics(t, func() { subscriber(peer(&net.UnixAddr{})) })
 }
 
 func TestAGateRemembersOnlySoMany(t *testing.T) {
 	t.Parallel()
 	g := &gate{bodyMax: 1000, dropped: func(int) {}}
-	address := func(i int) net.Addr {
-		return &net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)), Port: 1}
+	address := func(i int) netip.Addr {
+		return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 	}
 	busy := g.enter(address(0), 10)
 	for i := range 2 * callersMax {
@@ -112,7 +113,7 @@ func TestTheGateHoldsForManyAtOnce(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			for range 500 {
-				g.enter(&net.TCPAddr{IP: net.IPv4(10, 0, 0, byte(i)), Port: 1}, 100).leave()
+				g.enter(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 100).leave()
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -75,6 +76,9 @@ type Config struct {
 	// Origins are the origins whose pages may use the API in a browser; a star
 	// stands for all.
 	Origins []string
+	// Proxies are the networks of proxies in front of the server, whose
+	// X-Forwarded-For is believed.
+	Proxies []netip.Prefix
 }
 
 // Deps is what the server is handed.
@@ -131,7 +135,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{
 		cfg: cfg, deps: deps, watch: w,
 		large:    semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
-		gate:     &gate{bodyMax: int64(cfg.BodyBytesMax), largeMax: cfg.LargeBytesMax, dropped: deps.Dropped},
+		gate:     &gate{bodyMax: int64(cfg.BodyBytesMax), largeMax: cfg.LargeBytesMax, proxies: cfg.Proxies, dropped: deps.Dropped},
 		counting: make(chan struct{}, countSlots()), posts: map[string]bool{},
 	}
 	s.app = fiber.New(fiber.Config{

@@ -24,9 +24,11 @@ const (
 	lingerTime  = 10 * time.Second
 
 	// lineKept is how much of a line is looked at. Lines that frame are shorter.
-	lineKept = 128
+	lineKept = 256
 	// chunkDigits bounds a chunk's size to what fits an int64.
 	chunkDigits = 15
+	// forwardedMax bounds what is kept of X-Forwarded-For.
+	forwardedMax = 1 << 10
 	// askedMax bounds the list of headers that a browser asks for.
 	askedMax = 1 << 10
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -243,19 +244,50 @@ func TestCountsAreBoundedByAddress(t *testing.T) {
 	require.Equal(t, 200, post(t, addr, messages, goodKey, minimal).StatusCode)
 }
 
+func TestCountsBehindAProxyAreBoundedByTheClientsAddress(t *testing.T) {
+	t.Parallel()
+	for _, believed := range []bool{true, false} {
+		addr, _ := startWith(t, good, func(int) {}, func(c *httpapi.Config) {
+			if believed {
+				c.Proxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+			}
+		})
+		const first, second = "9.9.9.9, 1.2.3.4", "1.2.3.4, 1.2.3.5"
+		half := halfBody(t, addr, "X-Forwarded-For: "+first+"\r\n")
+		large := minimal + strings.Repeat(" ", bodyMax/2)
+		from := func(client string) int {
+			return ask(t, "POST", addr+counting, strings.NewReader(large), "X-Forwarded-For", client).StatusCode
+		}
+		require.Equal(t, 429, from(first))
+		if believed {
+			require.Equal(t, 200, from(second), "another client")
+		} else {
+			require.Equal(t, 429, from(second), "anybody could say that")
+		}
+		require.NoError(t, half.Close())
+	}
+}
+
+// halfBody begins a count whose body of full size does not come, and gives its
+// connection once it is let in: one that came later than others would be refused.
+func halfBody(t *testing.T, addr, headers string) net.Conn {
+	t.Helper()
+	half, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = half.Close() })
+	_, err = fmt.Fprintf(half, "POST %s HTTP/1.1\r\nHost: x\r\n%sExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", counting, headers, bodyMax)
+	require.NoError(t, err)
+	admitted, err := bufio.NewReader(half).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, admitted, " 100 ")
+	return half
+}
+
 func TestCountsUnderWayAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	addr, _ := start(t, good)
 	// A large body that does not come holds its room until its connection ends.
-	half, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer func() { _ = half.Close() }()
-	_, err = fmt.Fprintf(half, "POST %s HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", counting, bodyMax)
-	require.NoError(t, err)
-	// It is let in before the others ask: one that comes second would be refused.
-	admitted, err := bufio.NewReader(half).ReadString('\n')
-	require.NoError(t, err)
-	require.Contains(t, admitted, " 100 ")
+	half := halfBody(t, addr, "")
 	large := minimal + strings.Repeat(" ", bodyMax/2)
 	status := func() int { return ask(t, "POST", addr+counting, strings.NewReader(large)).StatusCode }
 	require.Equal(t, 429, status())
