@@ -58,6 +58,9 @@ type Bus struct {
 	reconnects  atomic.Int64
 	reconnected atomic.Int64 // when, in Unix nanoseconds
 
+	// id names this connection among others of its service.
+	id       string
+	billings billings
 	holds    holds
 	receipts *receipts
 	bookings bookings
@@ -90,8 +93,8 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	if cfg.QueueMax == 0 {
 		cfg.QueueMax = QueueMax
 	}
-	b := &Bus{cfg: cfg, log: cfg.Log, life: context.WithoutCancel(ctx), closing: make(chan struct{})}
-	b.holds.b, b.bookings.b = b, b
+	b := &Bus{id: NewID(), cfg: cfg, log: cfg.Log, life: context.WithoutCancel(ctx), closing: make(chan struct{})}
+	b.holds.b, b.bookings.b, b.billings.b = b, b, b
 	b.relink()
 	var err error
 	if b.nc, err = b.dial(cfg.Name); err != nil {

@@ -135,7 +135,7 @@ func (s *holds) answer(raw []byte) (*nats.Msg, error) {
 	begun := time.Now()
 	asked := false // of somebody who may have heard it
 	for {
-		msg, err := s.try(ctx, raw)
+		msg, err := s.b.billings.ask(ctx, holdsPrefix, raw)
 		asked = asked || !Vanished(err)
 		switch {
 		case err == nil:
@@ -153,15 +153,6 @@ func (s *holds) answer(raw []byte) (*nats.Msg, error) {
 			return nil, translate(err)
 		}
 	}
-}
-
-// try ends early when it was of no use: its connection is lost, or half the time
-// is over.
-func (s *holds) try(ctx context.Context, raw []byte) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, HoldWait/2)
-	defer cancel()
-	defer context.AfterFunc(s.b.link(), cancel)()
-	return s.b.nc.RequestWithContext(ctx, holdsSubject, raw)
 }
 
 // heard notes a sign of life of billing, and lately tells of one.
@@ -202,7 +193,7 @@ func (h HoldAsk) Answer(a HoldAnswer) error {
 // of the billing services that serve. Take must not block, and every hold must be
 // answered.
 func (b *Bus) ServeHolds(ctx context.Context, take func(HoldAsk)) error {
-	sub, err := b.nc.QueueSubscribe(holdsSubject, "billing", func(m *nats.Msg) {
+	return b.billings.serve(ctx, holdsPrefix, func(m *nats.Msg) {
 		lines := bytes.Split(m.Data, []byte("\n"))
 		if len(lines) > HoldGroupMax {
 			b.garbled("holds", nil)
@@ -223,12 +214,4 @@ func (b *Bus) ServeHolds(ctx context.Context, take func(HoldAsk)) error {
 			take(ask)
 		}
 	})
-	if err != nil {
-		return fmt.Errorf("serve holds: %w", translate(err))
-	}
-	<-ctx.Done()
-	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		return fmt.Errorf("serve holds: %w", translate(err))
-	}
-	return nil
 }

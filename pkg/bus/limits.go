@@ -47,6 +47,10 @@ const (
 	// holdsFlying is how many messages may be unanswered: one that billing works
 	// on, and one that waits there, so that billing never waits for the next.
 	holdsFlying = 2
+	// lookWait is how long a billing may take to say that it is there, and chosenFor
+	// how long one that did is asked alone.
+	lookWait  = 250 * time.Millisecond
+	chosenFor = 30 * time.Second
 	// holdPause is how long to wait for a billing that may not be back yet.
 	holdPause = 20 * time.Millisecond
 	// holdLast is what the last try must have left to hear that nobody got it.

@@ -25,7 +25,10 @@ func (b *Bus) RenewHolds(ctx context.Context, jobs []string, expires time.Time) 
 		if err != nil {
 			return renewed, err
 		}
-		msg, err := b.nc.RequestWithContext(ctx, renewals, raw)
+		msg, err := b.billings.ask(ctx, renewalsPrefix, raw)
+		if err != nil && ctx.Err() == nil && !Vanished(err) {
+			msg, err = b.billings.ask(ctx, renewalsPrefix, raw)
+		}
 		if err != nil {
 			return renewed, fmt.Errorf("renew holds: %w", translate(err))
 		}
@@ -59,20 +62,12 @@ func (b *Bus) ServeRenewals(ctx context.Context, renew func(context.Context, Ren
 		})
 	}
 	defer answering.Wait()
-	sub, err := b.nc.QueueSubscribe(renewals, "billing", func(m *nats.Msg) {
+	return b.billings.serve(ctx, renewalsPrefix, func(m *nats.Msg) {
 		select {
 		case asks <- m:
 		default: // who asked asks again
 		}
 	})
-	if err != nil {
-		return fmt.Errorf("serve renewals: %w", translate(err))
-	}
-	<-ctx.Done()
-	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		return fmt.Errorf("serve renewals: %w", translate(err))
-	}
-	return nil
 }
 
 func (b *Bus) renew(ctx context.Context, m *nats.Msg, renew func(context.Context, Renewal) (int64, error)) {

@@ -125,8 +125,10 @@ const (
 	cancelPrefix   = "cancel.v1"
 	probePrefix    = "probe.v1"
 	tokensPrefix   = "tokens.v1"
-	holdsSubject   = "holds.v1"
-	renewals       = "renewals.v1"
+	holdsPrefix    = "holds.v1"
+	renewalsPrefix = "renewals.v1"
+	// billingsSubject asks which processes of billing are there.
+	billingsSubject = "billings.v1"
 
 	anyWorker = "any"
 )

@@ -29,6 +29,9 @@ const (
 	connectWait     = 5 * time.Second
 	healthEvery     = 15 * time.Second
 	connsMaxDefault = 4
+	// idleWait is how long a transaction may stand between two statements, in
+	// PostgreSQL's notation: a process that hangs must not keep its locks.
+	idleWait = "10s"
 )
 
 // Config says how to open a pool.
@@ -63,6 +66,7 @@ func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	}
 	pc.HealthCheckPeriod = healthEvery
 	pc.ConnConfig.ConnectTimeout = connectWait
+	pc.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = idleWait
 	maps.Copy(pc.ConnConfig.RuntimeParams, cfg.Settings)
 	pc.ConnConfig.RuntimeParams["application_name"] = cfg.Name
 	if cfg.Role != "" {
@@ -145,6 +149,8 @@ func translateState(pe *pgconn.PgError, err error) error {
 		return fault.Wrap(fault.Busy, "database is contended", err)
 	case pe.Code == "57014": // query_canceled
 		return fault.Wrap(fault.Timeout, "database did not answer in time", err)
+	case pe.Code == "25P03": // idle_in_transaction_session_timeout
+		return fault.Wrap(fault.Unavailable, "transaction stood still for too long", err)
 	case pe.Code[:2] == "08", pe.Code[:2] == "53", pe.Code[:3] == "57P":
 		return fault.Wrap(fault.Unavailable, "database cannot be reached", err)
 	}

@@ -59,6 +59,26 @@ func TestATransactionIsAllOrNothing(t *testing.T) {
 	require.True(t, fault.Is(pg.InTx(t.Context(), pool, insert), fault.Invalid))
 }
 
+// Who hangs within a transaction must not keep others waiting for its locks.
+func TestATransactionThatStandsStillEnds(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t, sql.Billing())
+	pool := pgtest.Open(t, pg.Config{DSN: dsn, Name: "others"})
+	var usual string
+	require.NoError(t, pool.QueryRow(t.Context(), "show idle_in_transaction_session_timeout").Scan(&usual))
+	require.Equal(t, "10s", usual)
+	hangs := pgtest.Open(t, pg.Config{DSN: dsn, Name: "hangs", Settings: map[string]string{"idle_in_transaction_session_timeout": "10ms"}})
+	const insert = "insert into accounts (id, name, kind) values ('x', 'x', 'customer')"
+	err := pg.InTx(t.Context(), hangs, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), insert)
+		require.NoError(t, err)
+		_, err = pool.Exec(t.Context(), insert) // waits for the other's
+		require.NoError(t, err)
+		return nil
+	})
+	require.True(t, fault.Is(err, fault.Unavailable), "%v", err)
+}
+
 func TestAPasswordIsNeverTold(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{

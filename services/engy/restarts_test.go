@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,6 +51,35 @@ func TestRestartsLoseNoRequest(t *testing.T) {
 			require.Positive(t, int64(c.settled(before)))
 		})
 	}
+}
+
+// A billing that hangs takes its share of the questions and answers none of them. The
+// other one is enough.
+func TestOneOfTwoBillingsHangs(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{edgeEnv: []string{"EDGE_HOLD_LEASE=4s"}})
+	before := c.balance()
+	hung := c.books
+	c.startBilling()
+	c.eventually("the second one serves", func() bool { return strings.Count(c.books.log.String(), "questions are answered") == 2 })
+	// Its hold must be renewed by the one that is left.
+	long := make(chan reply, 1)
+	go func() { long <- c.fold(c.chat(c.key, hello("[[sim tokens=5 ttft=10s]]", false))) }()
+	c.running(1)
+	require.NoError(t, hung.cmd.Process.Signal(syscall.SIGSTOP))
+	var charged int64
+	for i := range 60 {
+		resp := c.chat(c.key, hello("[[sim tokens=5]]", false))
+		require.Equal(t, 200, resp.StatusCode, i)
+		charged += c.fold(resp).Engy.ChargedMicro
+	}
+	r := <-long
+	require.Nil(t, r.Error)
+	charged += r.Engy.ChargedMicro
+	require.Equal(t, charged, int64(c.settled(before)))
+	require.NoError(t, hung.cmd.Process.Signal(syscall.SIGCONT))
+	require.Equal(t, int64(5), c.fold(c.chat(c.key, hello("[[sim tokens=5]]", false))).Usage.Completion)
+	require.NotContains(t, c.books.log.String()+hung.log.String(), "ALARM")
 }
 
 // While the bus is away engines go on, and nobody takes anybody for dead who is only

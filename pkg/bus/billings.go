@@ -1,0 +1,112 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// billings is where questions to billing go: to whichever of its processes the bus
+// picks, until one does not answer. The bus gives a process that hangs its share like
+// any other, so from then on they go, for a while, to one that is known to be there.
+type billings struct {
+	b     *Bus
+	mu    sync.Mutex
+	name  string // of the one that is asked; empty for any
+	until time.Time
+}
+
+// ask puts a question once, and waits for half of HoldWait or until its connection
+// is lost.
+func (s *billings) ask(ctx context.Context, prefix string, raw []byte) (*nats.Msg, error) {
+	name := s.chosen()
+	subj := prefix
+	if name != "" {
+		subj += "." + name
+	}
+	try, cancel := context.WithTimeout(ctx, HoldWait/2)
+	defer cancel()
+	defer context.AfterFunc(s.b.link(), cancel)()
+	msg, err := s.b.nc.RequestWithContext(try, subj, raw)
+	switch {
+	case name != "" && Vanished(err):
+		s.choose("")
+		return s.ask(ctx, prefix, raw)
+	case errors.Is(err, context.DeadlineExceeded):
+		s.look(ctx)
+	}
+	return msg, err
+}
+
+// look finds a process of billing that answers: the first of all.
+func (s *billings) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookWait)
+	defer cancel()
+	msg, err := s.b.nc.RequestWithContext(ctx, billingsSubject, nil)
+	if err != nil {
+		s.choose("")
+		return
+	}
+	if name, err := Token(string(msg.Data)); err == nil {
+		s.choose(name)
+	}
+}
+
+func (s *billings) chosen() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.name != "" && time.Now().After(s.until) {
+		s.name = ""
+	}
+	return s.name
+}
+
+func (s *billings) choose(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.name, s.until = name, time.Now().Add(chosenFor)
+}
+
+// serve hands questions to handle until ctx ends: this process's share of those to
+// any, and those to it, one at a time.
+func (s *billings) serve(ctx context.Context, prefix string, handle nats.MsgHandler) error {
+	var mu sync.Mutex
+	one := func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		handle(m)
+	}
+	share, err := s.b.nc.QueueSubscribe(prefix, "billing", one)
+	if err != nil {
+		return fmt.Errorf("serve %s: %w", prefix, translate(err))
+	}
+	subs := []*nats.Subscription{share}
+	defer func() {
+		for _, sub := range subs {
+			_ = sub.Unsubscribe() // the connection may have ended before
+		}
+	}()
+	for subj, h := range map[string]nats.MsgHandler{
+		prefix + "." + s.b.id: one,
+		billingsSubject: func(m *nats.Msg) {
+			if err := m.Respond([]byte(s.b.id)); err != nil {
+				s.b.log.Warn("question who is there not answered", "error", err)
+			}
+		},
+	} {
+		sub, err := s.b.nc.Subscribe(subj, h)
+		if err != nil {
+			return fmt.Errorf("serve %s: %w", prefix, translate(err))
+		}
+		subs = append(subs, sub)
+	}
+	if err := s.b.nc.FlushTimeout(publishTimeout); err == nil {
+		s.b.log.Debug("questions are answered", "subject", prefix)
+	}
+	<-ctx.Done()
+	return nil
+}
