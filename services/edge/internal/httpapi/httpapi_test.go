@@ -39,9 +39,10 @@ const (
 	pageOrigin = "https://page.example"
 	bodyMax    = 1 << 20
 	headMax    = 64 << 10
-	writeWait  = 500 * time.Millisecond
-	minimal    = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
-	streamed   = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+	// patience bounds every wait; a good run needs a fraction of it.
+	patience = 30 * time.Second
+	minimal  = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+	streamed = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
 )
 
 // answer is an exchange of a few lines.
@@ -91,12 +92,19 @@ func startNoting(t *testing.T, o open, dropped func(bytes int)) (addr string, st
 // startWith is startNoting with another configuration.
 func startWith(t *testing.T, o open, dropped func(bytes int), change func(*httpapi.Config)) (addr string, stop func() error) {
 	t.Helper()
+	_, addr, stop = startServer(t, o, dropped, change)
+	return addr, stop
+}
+
+// startServer is startWith for who looks into the server.
+func startServer(t *testing.T, o open, dropped func(bytes int), change func(*httpapi.Config)) (s *httpapi.Server, addr string, stop func() error) {
+	t.Helper()
 	ids := 0
 	var mu sync.Mutex
 	ready := make(chan net.Addr, 1)
 	cfg := httpapi.Config{
 		Listen: "127.0.0.1:0", BodyBytesMax: bodyMax, LargeBytesMax: 1 << 30, HeaderBytesMax: headMax,
-		KeepAlive: 50 * time.Millisecond, WriteWait: writeWait, Grace: 300 * time.Millisecond, RequestsMax: 1000,
+		KeepAlive: 50 * time.Millisecond, WriteWait: patience, Grace: 300 * time.Millisecond, RequestsMax: 1000,
 		Origins: []string{pageOrigin},
 	}
 	change(&cfg)
@@ -138,7 +146,7 @@ func startWith(t *testing.T, o open, dropped func(bytes int), change func(*httpa
 		return <-ended
 	})
 	t.Cleanup(func() { require.NoError(t, stop()) })
-	return (<-ready).String(), stop
+	return s, (<-ready).String(), stop
 }
 
 // client gives an HTTP client that keeps nothing after the test.
@@ -174,7 +182,7 @@ func raw(t *testing.T, addr, request string) string {
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
-	require.NoError(t, c.SetDeadline(time.Now().Add(5*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	_, err = io.WriteString(c, request)
 	require.NoError(t, err)
 	got, err := io.ReadAll(c)
@@ -364,17 +372,18 @@ func TestTheCallersIDIsNeverOurs(t *testing.T) {
 
 func TestAKeptConnectionOutlivesTheWritesOfItsStreams(t *testing.T) {
 	t.Parallel()
-	addr, _ := start(t, good)
+	const wait = 2 * time.Second
+	addr, _ := startWith(t, good, func(int) {}, func(c *httpapi.Config) { c.WriteWait = wait })
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
-	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	from := bufio.NewReader(c)
 	for i, body := range []string{streamed, minimal} {
 		if i > 0 {
 			// Longer than any write may block: what the stream left behind would
 			// end this connection.
-			<-time.After(writeWait + 100*time.Millisecond)
+			<-time.After(wait + 100*time.Millisecond)
 		}
 		_, err = fmt.Fprintf(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", goodKey, len(body), body)
 		require.NoError(t, err)
@@ -388,14 +397,14 @@ func TestAKeptConnectionOutlivesTheWritesOfItsStreams(t *testing.T) {
 func TestAClientThatDoesNotReadIsLeft(t *testing.T) {
 	t.Parallel()
 	closed := make(chan error, 1)
-	addr, _ := start(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
+	addr, _ := startWith(t, func(context.Context, httpapi.Call) (httpapi.Answer, error) {
 		return answer{
 			next: func(context.Context, time.Duration) ([]llm.Event, error) {
 				return []llm.Event{{Kind: llm.Text, Text: strings.Repeat("x", 1<<20)}}, nil
 			},
 			closed: func(cause error) { closed <- cause },
 		}, nil
-	})
+	}, func(int) {}, func(c *httpapi.Config) { c.WriteWait = 500 * time.Millisecond })
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
@@ -404,7 +413,7 @@ func TestAClientThatDoesNotReadIsLeft(t *testing.T) {
 	select {
 	case cause := <-closed:
 		require.True(t, fault.Is(cause, fault.Canceled))
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		require.Fail(t, "the server writes for ever")
 	}
 }
@@ -470,7 +479,7 @@ func TestAClientThatLeavesIsNoticedWhileNothingFlows(t *testing.T) {
 			select {
 			case cause := <-closed:
 				require.True(t, fault.Is(cause, fault.Canceled), "%v", cause)
-			case <-time.After(5 * time.Second):
+			case <-time.After(patience):
 				require.Fail(t, "nobody noticed")
 			}
 		})

@@ -146,6 +146,9 @@ func TestErrorsBelowMessagesSpeakItsWords(t *testing.T) {
 		"count: a wrong method":   {"GET", counting, nil, nil, 404, "not_found_error"},
 		"count: below it, no key": {"POST", counting + "/x", strings.NewReader(minimal), nil, 404, "not_found_error"},
 	} {
+		// Each asks a server of its own: a body that was refused holds its room for a
+		// moment longer than its answer takes.
+		addr, _ := start(t, good)
 		resp := ask(t, try.method, addr+try.path, try.body, try.headers...)
 		require.Equal(t, try.status, resp.StatusCode, name)
 		kind, _ := anthropicError(t, resp)
@@ -301,7 +304,7 @@ func TestCountsUnderWayAreBoundedInBytes(t *testing.T) {
 		require.Contains(t, got, "rate_limit_error")
 	}
 	require.NoError(t, half.Close())
-	require.Eventually(t, func() bool { return status() == 200 }, 5*time.Second, 200*time.Millisecond)
+	require.Eventually(t, func() bool { return status() == 200 }, patience, 200*time.Millisecond)
 	// Requests that were answered hold nothing, on kept connections too.
 	for range 5 {
 		require.Equal(t, 200, status())
@@ -312,14 +315,25 @@ func TestManyCountsAtOnceAreAnswered(t *testing.T) {
 	t.Parallel()
 	addr, _ := start(t, good)
 	var all sync.WaitGroup
+	begun := time.Now()
 	for range 24 {
 		all.Go(func() {
-			resp, err := http.Post("http://"+addr+counting, "application/json", strings.NewReader(minimal+strings.Repeat(" ", 30<<10)))
-			if err != nil || resp.StatusCode != 200 {
-				t.Errorf("%v %v", err, resp)
-			}
-			if err == nil {
+			for {
+				resp, err := http.Post("http://"+addr+counting, "application/json", strings.NewReader(minimal+strings.Repeat(" ", 30<<10)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
 				_ = resp.Body.Close()
+				if resp.StatusCode == 429 && time.Since(begun) < patience {
+					// One that waited too long for its turn comes again when it is told to.
+					<-time.After(time.Second)
+					continue
+				}
+				if resp.StatusCode != 200 {
+					t.Error(resp.Status)
+				}
+				return
 			}
 		})
 	}
