@@ -111,6 +111,8 @@ func TestADispatchThatIsDeclinedGoesToTheQueue(t *testing.T) {
 			if name == "not there" {
 				require.Eventually(t, func() bool { return w.Ended("w1") }, patience, time.Millisecond)
 			}
+			// The job is offered before the fleet hears of it.
+			require.Eventually(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.full) > 0 }, patience, time.Millisecond)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			require.Equal(t, name == "not there", w.dead["w1"])
@@ -163,8 +165,10 @@ func TestADispatchedJobMovesWhenItsWorkerDies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, nil)
+			w := newWorld(t, func(c *offer.Config) { c.Forgotten = 500 * time.Millisecond })
 			first, second := w.worker("w1", false).open(1), w.worker("w2", false)
+			first.expects("j1", 1)
+			second.expects("j1", 2)
 			w.other = []string{"w1", "w2"}
 			w.idle = "w1"
 			j := w.place(false)
@@ -210,7 +214,7 @@ func TestAJobWhoseOnlyWorkerDiesDoesNotWaitForLong(t *testing.T) {
 // A worker that hangs keeps its free slots in everybody's picture.
 func TestAWorkerThatHangsGetsNothingMore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *offer.Config) { c.ProbeWait = 500 * time.Millisecond })
+	w := newWorld(t, func(c *offer.Config) { c.ProbeWait, c.ClaimWait = 2*time.Second, 400*time.Millisecond })
 	h := w.worker("w1", false).open(1)
 	hangs := make(chan struct{})
 	defer close(hangs)

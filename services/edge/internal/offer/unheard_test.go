@@ -1,6 +1,7 @@
 package offer_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ func TestADispatchThatWasLostIsOfferedAgain(t *testing.T) {
 				c.Quiet, c.Unheard, c.Forgotten = how.quiet, how.unheard, time.Minute
 			})
 			h := w.worker("w1", true).open(1)
+			h.expects("j1", 2)
 			w.idle = h.id
 			j := w.place(false)
 			<-h.sent // it is as if it had never come
@@ -70,15 +72,23 @@ func TestAGrantIsLostOnlySoOften(t *testing.T) {
 func TestWhatWasHeardOrIsLargeIsNotOfferedAgain(t *testing.T) {
 	t.Parallel()
 	for _, large := range []bool{false, true} {
-		w := newWorld(t, hasty)
+		w := newWorld(t, func(c *offer.Config) {
+			hasty(c)
+			c.HoldAfter = time.Hour
+		})
+		var heard atomic.Bool
+		w.hold = func() { heard.Store(true) }
 		if large {
 			w.body = make([]byte, bus.ChunkBytes+1)
 		}
 		h := w.worker("w1", true)
+		h.expects("j1", 1)
 		j := w.place(false)
 		a := h.claim()
 		if !large {
 			a.text("here")
+			// The hold is asked for at the first frame: it has come.
+			require.Eventually(t, heard.Load, patience, time.Millisecond)
 		}
 		h.runs.Store(nil)
 		require.Never(t, func() bool { return len(h.tickets) > 0 }, time.Second, 50*time.Millisecond)
