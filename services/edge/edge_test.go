@@ -33,7 +33,7 @@ import (
 
 const (
 	key      = "sk-engy-test"
-	patience = 20 * time.Second
+	patience = 30 * time.Second
 )
 
 func TestMain(m *testing.M) {
@@ -61,15 +61,21 @@ type world struct {
 	lease  time.Duration // of holds; zero means a minute
 	usages []bus.Usage
 	holds  []bus.Hold
-	stops  map[string]context.CancelFunc
+	jobs   map[string]attempt // that were begun
 	stop   func()
 	// renewed counts the holds that the edge has renewed.
 	renewed atomic.Int64
 }
 
+// attempt is what the worker runs of a job.
+type attempt struct {
+	number int
+	stop   context.CancelFunc
+}
+
 func newWorld(t *testing.T, set func(*world)) *world {
 	t.Helper()
-	w := &world{t: t, server: bustest.Server(t), stops: map[string]context.CancelFunc{}}
+	w := &world{t: t, server: bustest.Server(t), jobs: map[string]attempt{}}
 	w.bus = bustest.Connect(t, w.server, bus.Config{Name: "others"})
 	w.hold = func(h bus.Hold) bus.HoldAnswer { return bus.HoldAnswer{Micro: h.Micro} }
 	w.serve = func(ctx context.Context, s *bus.Stream, _ llm.Request) {
@@ -97,7 +103,7 @@ func newWorld(t *testing.T, set func(*world)) *world {
 	w.stop = w.run(func(ctx context.Context) error {
 		return edge.Run(ctx, edge.Config{
 			Listen: "127.0.0.1:0", Region: "eu", Deadline: time.Minute, HoldLease: cmp.Or(w.lease, time.Minute),
-			KeepAlive: 200 * time.Millisecond, ClaimWait: time.Second, Grace: 2 * time.Second,
+			KeepAlive: 200 * time.Millisecond, ClaimWait: patience, Grace: 2 * time.Second,
 		}, edge.Deps{Bus: own, Log: slog.New(slog.DiscardHandler), Catalog: models, Rates: rates, Ready: func(a net.Addr) { ready <- a }})
 	})
 	w.addr = "http://" + (<-ready).String()
@@ -177,15 +183,17 @@ func (w *world) worker(id string) {
 		}
 	})
 	var jobs sync.WaitGroup
+	ready := make(chan struct{})
 	w.run(func(ctx context.Context) error {
 		return w.bus.Cancels(ctx, id, func(r bus.Running) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if stop := w.stops[r.Job]; stop != nil {
-				stop()
+			if a := w.jobs[r.Job]; a.number == r.Attempt {
+				a.stop()
 			}
-		}, func(string) []bus.Running { return w.runs() }, func() {})
+		}, func(string) []bus.Running { return w.runs() }, func() { close(ready) })
 	})
+	<-ready
 	w.run(func(ctx context.Context) error {
 		defer jobs.Wait()
 		q := bus.Queue{Region: "eu", Model: "glm-5.2", Class: bus.Open}
@@ -199,8 +207,8 @@ func (w *world) worker(id string) {
 func (w *world) runs() (list []bus.Running) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for job := range w.stops {
-		list = append(list, bus.Running{Job: job, Attempt: 1})
+	for job, a := range w.jobs {
+		list = append(list, bus.Running{Job: job, Attempt: a.number})
 	}
 	return list
 }
@@ -230,7 +238,7 @@ func (w *world) job(ctx context.Context, id string, d *bus.Delivery) {
 	job, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.mu.Lock()
-	w.stops[d.Ticket.Job] = cancel
+	w.jobs[d.Ticket.Job] = attempt{work.Attempt, cancel}
 	w.mu.Unlock()
 	w.serve(job, s, req)
 }
@@ -370,6 +378,8 @@ func TestAHoldThatMayBeOverIsAskedFor(t *testing.T) {
 					served(ctx, s, req)
 				}
 			})
+			// Only what was renewed before can lapse.
+			w.ready()
 			got := make(chan string, 1)
 			go func() { got <- w.text(w.ask(false)) }()
 			require.Eventually(t, func() bool { return w.renewed.Load() > 0 }, patience, 10*time.Millisecond)
@@ -384,8 +394,13 @@ func TestAHoldThatMayBeOverIsAskedFor(t *testing.T) {
 
 func TestAnEdgeIsReadyWhenBillingAnswers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	require.Eventually(t, func() bool {
+	newWorld(t, nil).ready()
+}
+
+// ready waits until billing has answered the edge.
+func (w *world) ready() {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
 		resp, err := http.Get(w.addr + "/readyz")
 		if err != nil {
 			return false

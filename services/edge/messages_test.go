@@ -121,7 +121,8 @@ func TestAWorkersTokenizerCountsWhatItMaySee(t *testing.T) {
 	body := func(content, more string) string {
 		return `{"model":"engy/kimi-k3","messages":[{"role":"user","content":` + content + `}]` + more + `}`
 	}
-	require.Eventually(t, func() bool { return w.counted(body(`"hello"`, ``)) == 33 }, patience, 5*time.Millisecond)
+	// Not so often that the gate takes it for too much.
+	require.Eventually(t, func() bool { return w.counted(body(`"hello"`, ``)) == 33 }, patience, 100*time.Millisecond)
 	req := <-asked
 	require.Equal(t, "kimi-k3", req.Model)
 	require.Len(t, req.Items, 1)

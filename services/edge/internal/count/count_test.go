@@ -197,8 +197,15 @@ func TestMeasuringTakesNoTimeToSpeakOf(t *testing.T) {
 		}
 		return least
 	}
-	look := best(func() { require.True(t, json.Valid(r.Items[0].Parts[0].Text)) })
-	require.Less(t, best(func() { count.Measure(r) }), look)
+	// On a busy machine one of the two may be unlucky, though not each time.
+	for tries := 10; ; tries-- {
+		look := best(func() { require.True(t, json.Valid(r.Items[0].Parts[0].Text)) })
+		took := best(func() { count.Measure(r) })
+		if took < look {
+			return
+		}
+		require.Positive(t, tries, "%v to measure, %v to look", took, look)
+	}
 }
 
 func BenchmarkMeasure(b *testing.B) {
