@@ -17,6 +17,9 @@ import (
 	"github.com/engy-ai/engy/pkg/pricing"
 )
 
+// patience bounds every wait; a good run needs a fraction of it.
+const patience = 30 * time.Second
+
 // owner is an edge of a few lines.
 type owner struct {
 	mu     sync.Mutex
@@ -110,7 +113,7 @@ func take(t *testing.T, from chan *bus.Delivery) *bus.Delivery {
 	select {
 	case d := <-from:
 		return d
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		require.Fail(t, "no ticket came")
 		return nil
 	}
@@ -232,7 +235,7 @@ func TestAFullQueueRefuses(t *testing.T) {
 		select {
 		case err := <-refusal:
 			require.True(t, fault.Is(err, fault.Busy), err)
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			require.Fail(t, "the queue took one too many")
 		}
 	}
@@ -291,7 +294,7 @@ func TestUsageIsStoredOnceAndComesAgainUntilBooked(t *testing.T) {
 	select {
 	case n := <-seen:
 		require.Equal(t, 1, n)
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		require.Fail(t, "the event did not come again")
 	}
 	cancel()
@@ -303,7 +306,7 @@ func TestAReportThatCannotBeReadIsNone(t *testing.T) {
 	t.Parallel()
 	b, nc := beside(t)
 	for job, raw := range map[string]string{"j1": "{", "j2": `{"job":"j3","attempt":1}`} {
-		_, err := nc.Request("reports.v1.w1."+job, []byte(raw), 5*time.Second)
+		_, err := nc.Request("reports.v1.w1."+job, []byte(raw), patience)
 		require.NoError(t, err, "it is stored")
 		r, err := b.ReportOf(t.Context(), job)
 		require.NoError(t, err)

@@ -25,8 +25,9 @@ func TestABatchGrowsWhileOthersAreBooked(t *testing.T) {
 		}
 	}
 	batches, release := make(chan int, 10), make(chan struct{})
+	// The rest comes as one batch when it comes within the wait, so that is long.
 	bustest.Run(t, func(ctx context.Context) error {
-		return b.Usages(ctx, "billing", bus.Batches{Most: 4, Wait: time.Millisecond, AtOnce: 2}, func(_ context.Context, us []bus.UsageEvent) error {
+		return b.Usages(ctx, "billing", bus.Batches{Most: 4, Wait: 2 * time.Second, AtOnce: 2}, func(_ context.Context, us []bus.UsageEvent) error {
 			batches <- len(us)
 			<-release
 			return nil
@@ -36,7 +37,7 @@ func TestABatchGrowsWhileOthersAreBooked(t *testing.T) {
 		select {
 		case n := <-batches:
 			return n
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			require.FailNow(t, "no batch came")
 			return 0
 		}

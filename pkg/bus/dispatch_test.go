@@ -105,7 +105,7 @@ func TestDispatchesThatAreNoneAreSurvived(t *testing.T) {
 	serve(t, b, "edge-1", o)
 	got := arrivals(t, b, "w1", true)
 	for _, raw := range []string{"", "\n", "{}", "{}\n", `{"ticket":{"body_bytes":-1},"attempt":1}` + "\n", "[]\nbody"} {
-		m, err := nc.Request("dispatch.v1.w1", []byte(raw), 10*time.Second)
+		m, err := nc.Request("dispatch.v1.w1", []byte(raw), patience)
 		require.NoError(t, err, raw)
 		require.Equal(t, "declined", string(m.Data))
 	}
@@ -133,10 +133,10 @@ func TestTheTicketsOfADeadWorkerAreThrownAway(t *testing.T) {
 		require.NoError(t, err)
 		return stream.CachedInfo().State.Msgs
 	}
-	require.Eventually(t, func() bool { return left() == 4 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return left() == 4 }, patience, time.Millisecond)
 	b.Forsake("eu", "w.1")
-	require.Eventually(t, func() bool { return left() == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return left() == 2 }, patience, time.Millisecond)
 	b.Forsake("eu", "w.9")
 	b.Forsake("eu", "w.2")
-	require.Eventually(t, func() bool { return left() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return left() == 1 }, patience, time.Millisecond)
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,6 +16,7 @@ func TestGarbledMessagesFillNoLog(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	b := &Bus{log: slog.New(slog.NewTextHandler(&out, nil))}
+	begun := time.Now()
 	for range 100_000 {
 		b.garbled("frames", fault.New(fault.Invalid, "no"))
 	}
@@ -22,6 +24,6 @@ func TestGarbledMessagesFillNoLog(t *testing.T) {
 	lines := strings.Count(out.String(), "\n")
 	require.Contains(t, out.String(), "kind=frames count=1 ")
 	require.Contains(t, out.String(), "kind=hold count=1 ")
-	require.LessOrEqual(t, lines, 12, "a line a second and kind")
+	require.LessOrEqual(t, lines, 3+int(time.Since(begun).Seconds()), "a line a second and kind")
 	require.EqualValues(t, 100_000, b.unread.kinds["frames"].count)
 }

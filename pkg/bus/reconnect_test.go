@@ -46,7 +46,7 @@ func (r *restarting) restart(all ...*bus.Bus) {
 	r.server.Close()
 	r.start(strings.TrimPrefix(r.url, "nats://"))
 	for _, b := range all {
-		require.Eventually(r.t, b.Connected, 10*time.Second, time.Millisecond)
+		require.Eventually(r.t, b.Connected, patience, time.Millisecond)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestHoldsOutliveAConnection(t *testing.T) {
 	t.Parallel()
 	r := newRestarting(t)
 	edge, billing := r.connect("edge"), r.connect("billing")
-	for {
+	for late := 0; ; {
 		heard := make(chan bus.HoldAsk, 1)
 		deaf := bustest.Run(t, func(ctx context.Context) error {
 			return billing.ServeHolds(ctx, func(h bus.HoldAsk) { heard <- h })
@@ -97,7 +97,10 @@ func TestHoldsOutliveAConnection(t *testing.T) {
 		if err := <-got; err == nil {
 			return
 		}
-		require.Greater(t, back, bus.HoldWait/2, "there was time enough")
+		if back <= bus.HoldWait/2 {
+			late++ // and the machine may still have been busy
+		}
+		require.Less(t, late, 5, "there was time enough")
 		stop()
 	}
 }
@@ -119,7 +122,7 @@ func TestEndsOutliveAConnection(t *testing.T) {
 	t.Parallel()
 	r := newRestarting(t)
 	edge, worker := r.connect("edge"), r.connect("worker")
-	for {
+	for late := 0; ; {
 		o := forgetful{heard: make(chan struct{}, 10)}
 		ready := make(chan struct{})
 		stop := bustest.Run(t, func(ctx context.Context) error {
@@ -144,7 +147,10 @@ func TestEndsOutliveAConnection(t *testing.T) {
 		if time.Since(begun) < bus.FinishAgain {
 			return
 		}
-		require.Greater(t, back, bus.FinishAgain/2, "there was time enough")
+		if back <= bus.FinishAgain/2 {
+			late++ // and the machine may still have been busy
+		}
+		require.Less(t, late, 5, "there was time enough")
 		stop()
 	}
 }
