@@ -23,7 +23,7 @@ import (
 	"github.com/engy-ai/engy/services/worker"
 )
 
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -261,7 +261,7 @@ func TestAnEndThatIsNotBookedIsReported(t *testing.T) {
 
 func TestAnEndIsSentAgainUntilItIsBooked(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, func(c *worker.Config) { c.Grace = patience })
 	w.deaf = true // as if a server of the bus had died with the end
 	w.own()
 	close(w.engine.release)
@@ -410,7 +410,7 @@ func TestAStopsGraceEnds(t *testing.T) {
 	w.offer("j1", 1)
 	w.eventually("the job runs", func() bool { return w.texts["j1"] != "" })
 	w.stop()
-	require.Equal(t, pricing.Failed, w.ends["j1"].Outcome)
+	w.eventually("the end has come", func() bool { return w.ends["j1"].Outcome == pricing.Failed })
 }
 
 func TestAStopsGraceEndsTheWaitForABooking(t *testing.T) {

@@ -36,14 +36,6 @@ func DecodeWhole(kind string, req *llm.Request, r io.Reader, sink llm.Sink) (llm
 	return x.answer.produced(), err
 }
 
-// IdleConns tells how many connections to the engine may be used again.
-func IdleConns(e *Engine) int {
-	t := e.client.Transport.(*schemes).plain
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.idle)
-}
-
 // Quote writes a JSON string.
 func Quote(b []byte, text string) []byte { return quote(b, text) }
 

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,14 +62,8 @@ func mustAnswer(t testing.TB, e *openaihttp.Engine) *llm.Response {
 	return r
 }
 
-// mustFree returns an answer when the connection it came on can be used again,
-// which is a little later than the answer.
-func mustFree(t testing.TB, e *openaihttp.Engine) *llm.Response {
-	t.Helper()
-	r := mustAnswer(t, e)
-	require.Eventually(t, func() bool { return openaihttp.IdleConns(e) == 1 }, 10*time.Second, time.Millisecond)
-	return r
-}
+// patience bounds every wait; a good run needs a fraction of it.
+const patience = 30 * time.Second
 
 func TestGenerateIsTheSameOverHTTP(t *testing.T) {
 	t.Parallel()
@@ -162,11 +158,9 @@ func TestTheEnginesAddressIsNotShown(t *testing.T) {
 
 func TestAnEngineThatIsNotThereIsUnavailable(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
 	for _, kind := range []string{"", openaihttp.VLLM} {
-		e, err := openaihttp.New(openaihttp.Config{URL: "http://" + l.Addr().String(), Kind: kind})
+		// Nobody is given a port as low as that one.
+		e, err := openaihttp.New(openaihttp.Config{URL: "http://127.0.0.1:1", Kind: kind})
 		require.NoError(t, err)
 		_, err = e.Generate(t.Context(), "m", ask(), ignore)
 		require.True(t, fault.Is(err, fault.Unavailable), err)
@@ -279,7 +273,8 @@ func TestASilentEngineIsATimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			gone := make(chan struct{})
-			e := open(t, openaihttp.Config{Kind: openaihttp.VLLM, Idle: 50 * time.Millisecond}, hang(begin, gone))
+			// Long enough for the request to reach the engine.
+			e := open(t, openaihttp.Config{Kind: openaihttp.VLLM, Idle: 3 * time.Second}, hang(begin, gone))
 			_, err := e.Generate(t.Context(), "m", ask(), ignore)
 			require.True(t, fault.Is(err, fault.Timeout), err)
 			<-gone
@@ -319,42 +314,50 @@ func TestARequestOnAConnectionThatJustClosedIsSentAgain(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	again := make(chan struct{})
+	var all sync.WaitGroup
+	defer all.Wait()
 	defer l.Close()
-	served := make(chan error, 1)
-	// One connection answers once and closes when it is used again, as an engine
-	// does whose patience for idle connections ends just then; the next answers.
-	go func() {
-		for i := range 2 {
+	// A connection answers once and closes when it is used again, as an engine does
+	// whose patience for idle connections ends just then; the next one answers.
+	cut := sync.OnceFunc(func() { close(again) })
+	all.Go(func() {
+		for {
 			conn, err := l.Accept()
 			if err != nil {
-				served <- err
 				return
 			}
-			defer conn.Close()
-			r := bufio.NewReader(conn)
-			req, err := http.ReadRequest(r)
-			if err == nil {
-				_, err = io.Copy(io.Discard, req.Body)
-			}
-			body := fixture(t, "simulator")
-			_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-			if i == 0 && err == nil {
-				_, err = r.ReadByte()
-				_ = conn.Close()
-			}
-			if err != nil {
-				served <- err
-				return
-			}
+			all.Go(func() {
+				defer conn.Close()
+				r := bufio.NewReader(conn)
+				req, err := http.ReadRequest(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, req.Body)
+				body := fixture(t, "simulator")
+				_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+				if _, err := r.ReadByte(); err == nil {
+					cut()
+				}
+			})
 		}
-		served <- nil
-	}()
+	})
 	e, err := openaihttp.New(openaihttp.Config{URL: "http://" + l.Addr().String() + "/v1/", Kind: openaihttp.VLLM})
 	require.NoError(t, err)
 	defer e.Close()
-	first := mustFree(t, e)
-	require.Equal(t, first, mustAnswer(t, e))
-	require.NoError(t, <-served)
+	// Not every connection is free in time for the next request.
+	first := mustAnswer(t, e)
+	for begun := time.Now(); ; {
+		require.Equal(t, first, mustAnswer(t, e))
+		select {
+		case <-again:
+			return
+		default:
+			require.Less(t, time.Since(begun), patience, "no connection was used again")
+		}
+	}
 }
 
 // A connection is worth keeping only when the engine ends its answer at once.
@@ -363,7 +366,7 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 	for name, lingers := range map[string]bool{"after an answer that ended": false, "not after one that did not": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conns := make(chan struct{}, 8)
+			var conns atomic.Int64
 			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				serve(fixture(t, "vllm"))(w, r)
 				_ = http.NewResponseController(w).Flush()
@@ -374,7 +377,7 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 			}))
 			srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 				if s == http.StateNew {
-					conns <- struct{}{}
+					conns.Add(1)
 				}
 			}
 			srv.Start()
@@ -384,11 +387,18 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 			defer e.Close()
 			if lingers {
 				require.Equal(t, mustAnswer(t, e), mustAnswer(t, e))
-				require.Len(t, conns, 2)
+				require.EqualValues(t, 2, conns.Load())
 				return
 			}
-			require.Equal(t, mustFree(t, e), mustFree(t, e))
-			require.Len(t, conns, 1)
+			// On a busy machine an end may come too late, though not each time.
+			first := mustAnswer(t, e)
+			for answers := int64(2); ; answers++ {
+				require.Equal(t, first, mustAnswer(t, e))
+				if conns.Load() < answers {
+					return
+				}
+				require.Less(t, answers, int64(1000), "no connection was used again")
+			}
 		})
 	}
 }
