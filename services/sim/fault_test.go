@@ -234,16 +234,17 @@ func TestWaits(t *testing.T) {
 	t.Run("a slow health check is slow for everybody until it is ended", func(t *testing.T) {
 		t.Parallel()
 		e := start(t)
-		e.chat(t, user("x [[sim slow_health=60ms]]"))
+		const slow = 500 * time.Millisecond // which a busy machine does not take every time
+		e.chat(t, user("x [[sim slow_health=500ms]]"))
 		begun := time.Now()
 		status, _ := e.get(t, "/health")
 		require.Equal(t, http.StatusOK, status)
-		require.GreaterOrEqual(t, time.Since(begun), 60*time.Millisecond)
+		require.GreaterOrEqual(t, time.Since(begun), slow)
 		e.chat(t, user("x [[sim slow_health=0s]]"))
 		require.Eventually(t, func() bool {
 			begun := time.Now()
 			e.get(t, "/health")
-			return time.Since(begun) < 60*time.Millisecond
+			return time.Since(begun) < slow
 		}, patience, time.Millisecond)
 	})
 }
@@ -255,7 +256,7 @@ func TestDisconnect(t *testing.T) {
 		"before the first token":  "ttft=1h",
 		"between tokens":          "itl=1h",
 		"in a stall":              "stall=2",
-		"while tokens are poured": "tokens=400000",
+		"while tokens are poured": "tokens=1000000",
 	} {
 		for _, stream := range []bool{true, false} {
 			form := map[bool]string{true: "stream", false: "body"}[stream]
@@ -284,7 +285,7 @@ func TestDisconnect(t *testing.T) {
 				wg.Wait()
 				require.Equal(t, 1, c.Aborted)
 				require.Equal(t, 1, c.Total)
-				require.Less(t, c.Completion, 400_000)
+				require.Less(t, c.Completion, 1_000_000)
 			})
 		}
 	}

@@ -301,7 +301,7 @@ func TestTheNativeRoute(t *testing.T) {
 		t.Parallel()
 		e := start(t)
 		for _, stream := range []bool{false, true} {
-			slow := body(stream, object{"text": "once [[sim tokens=100 itl=30ms]]", "rid": fmt.Sprint("abort-", stream), "sampling_params": object{"max_new_tokens": 200}})
+			slow := body(stream, object{"text": "once [[sim tokens=100 itl=1m]]", "rid": fmt.Sprint("abort-", stream), "sampling_params": object{"max_new_tokens": 200}})
 			got := make(chan nativeReply, 1)
 			go func() {
 				raw, err := json.Marshal(slow, json.Deterministic(true))

@@ -72,11 +72,18 @@ func TestEncode(t *testing.T) {
 	t.Run("four megabytes take well under a second", func(t *testing.T) {
 		t.Parallel()
 		s := strings.Repeat(english, 4<<20/len(english))
-		begun := time.Now()
-		ids := tokenizer.Encode(nil, s)
+		var ids []tokenizer.ID
 		// The benchmark has the true figure; this bound only catches a change of
-		// order, on a busy machine and under the race detector.
-		require.Less(t, time.Since(begun), time.Second)
+		// order, under the race detector. A busy machine gets more than one chance.
+		for tries := 20; ; tries-- {
+			begun := time.Now()
+			ids = tokenizer.Encode(nil, s)
+			took := time.Since(begun)
+			if took < time.Second {
+				break
+			}
+			require.Positive(t, tries, took)
+		}
 		require.InDelta(t, 1_000_000, len(ids), 100_000)
 	})
 }
