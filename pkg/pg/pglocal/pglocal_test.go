@@ -192,7 +192,7 @@ func TestTheServerEndsWithItsProcess(t *testing.T) {
 			pid := serverPID(t, dir)
 			require.NoError(t, end(child, in))
 			_ = child.Wait() // it was killed, or left with a code of its own
-			require.Eventually(t, func() bool { return gone(pid) }, 10*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return gone(pid) }, 30*time.Second, 10*time.Millisecond)
 			// The next start is not held up, even at once.
 			start(t, dir)
 		})
