@@ -82,8 +82,9 @@ func TestAWorkerDiesBeforeTheFirstByte(t *testing.T) {
 		replies := make([]reply, jobs)
 		var all sync.WaitGroup
 		for i := range jobs {
-			// The answer is the same wherever it is made, and its beginning slow.
-			all.Go(func() { replies[i] = c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=3s]]", i%2 == 0))) })
+			// The answer is the same wherever it is made, and its beginning slow: another
+			// worker starts meanwhile.
+			all.Go(func() { replies[i] = c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=8s]]", i%2 == 0))) })
 		}
 		c.running(jobs)
 		c.second()
@@ -111,7 +112,7 @@ func TestTheOnlyWorkerDiesAndComesAgain(t *testing.T) {
 	replies := make([]reply, 4)
 	var all sync.WaitGroup
 	for i := range replies {
-		all.Go(func() { replies[i] = c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=2s]]", i%2 == 0))) })
+		all.Go(func() { replies[i] = c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=5s]]", i%2 == 0))) })
 	}
 	c.running(int64(len(replies)))
 	c.workers[0].kill()
@@ -153,7 +154,7 @@ func TestAWorkerThatHangsIsFenced(t *testing.T) {
 	bothWays(t, func(t *testing.T, c *cluster) {
 		before := c.balance()
 		got := make(chan reply, 1)
-		go func() { got <- c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=4s]]", true))) }()
+		go func() { got <- c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=8s]]", true))) }()
 		c.running(1)
 		c.second()
 		require.NoError(t, c.workers[0].cmd.Process.Signal(syscall.SIGSTOP))
@@ -192,7 +193,7 @@ func TestWorkThatWasDoneForADeadEdgeIsCharged(t *testing.T) {
 		before := c.balance()
 		// Nothing reaches the client before the end, and the end comes right after
 		// the edge has died: the worker's report is all that there is.
-		raw, err := json.Marshal(hello("hi [[sim tokens=5 ttft=1s]]", false))
+		raw, err := json.Marshal(hello("hi [[sim tokens=5 ttft=4s]]", false))
 		require.NoError(t, err)
 		conn, err := net.Dial("tcp", strings.TrimPrefix(c.api, "http://"))
 		require.NoError(t, err)
@@ -298,7 +299,7 @@ func TestBillingIsAway(t *testing.T) {
 	c := newCluster(t, shape{})
 	before := c.balance()
 	// What was served while billing could still answer is booked when it is back.
-	_, lines, _ := c.open(hello("hi [[sim tokens=10 itl=50ms]]", true))
+	_, lines, _ := c.open(hello("hi [[sim tokens=10 itl=500ms]]", true))
 	chunks(t, lines, 1)
 	c.books.kill()
 	for lines.Scan() {
@@ -315,7 +316,7 @@ func TestBillingIsAway(t *testing.T) {
 
 func TestAQueueWithoutWorkersSaysSo(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, shape{edgeEnv: []string{"EDGE_CLAIM_WAIT=500ms"}})
+	c := newCluster(t, shape{edgeEnv: []string{"EDGE_CLAIM_WAIT=2s"}})
 	before := c.balance()
 	slots := c.spawn("worker-small", []string{"WORKER_ENGINE=" + c.sim, "WORKER_NAME=small", "WORKER_SLOTS=1", "WORKER_MODELS=qwen3.8-27b"}, "worker")
 	c.eventually("the small worker has joined", func() bool { return strings.Contains(slots.log.String(), "joining the fleet") })
@@ -325,7 +326,7 @@ func TestAQueueWithoutWorkersSaysSo(t *testing.T) {
 		list := c.body(resp)
 		return strings.Contains(list, "qwen3.8-27b") && !strings.Contains(list, "glm-5.2")
 	})
-	busy := hello("[[sim tokens=3 ttft=4s]]", true)
+	busy := hello("[[sim tokens=3 ttft=8s]]", true)
 	busy.Model = "qwen3.8-27b"
 	got := make(chan reply, 1)
 	go func() { got <- c.fold(c.chat(c.key, busy)) }()
@@ -338,7 +339,7 @@ func TestAQueueWithoutWorkersSaysSo(t *testing.T) {
 	r := <-got
 	require.Nil(t, r.Error)
 	// The given-up job is not run later.
-	require.Equal(t, int64(3), c.fold(c.chat(c.key, quick)).Usage.Completion)
+	c.eventually("the next is served", func() bool { return c.fold(c.chat(c.key, quick)).Usage.Completion == 3 })
 	require.Equal(t, int64(2), c.counters().Total)
 	c.settled(before)
 }
@@ -392,10 +393,10 @@ func TestTheBusIsStartedAnew(t *testing.T) {
 
 func TestEdgeAndWorkerDieTogether(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, shape{edgeEnv: []string{"EDGE_HOLD_LEASE=2s"}})
+	c := newCluster(t, shape{edgeEnv: []string{"EDGE_HOLD_LEASE=4s"}})
 	before := c.balance()
 	_, lines, _ := c.open(hello("hi [[sim tokens=900 itl=50ms]]", true))
-	chunks(t, lines, 60) // longer than the lease: it was renewed
+	chunks(t, lines, 110) // longer than the lease: it was renewed
 	require.Equal(t, int64(1), c.balance().OpenHolds)
 	c.edge.kill()
 	c.workers[0].kill()
@@ -409,7 +410,7 @@ func TestAnEdgeThatStoodStillShowsWhatIsBooked(t *testing.T) {
 	c := newCluster(t, shape{edgeEnv: []string{"EDGE_HOLD_LEASE=2s"}})
 	before := c.balance()
 	got := make(chan reply, 1)
-	go func() { got <- c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=1s]]", false))) }()
+	go func() { got <- c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=3s]]", false))) }()
 	c.running(1)
 	c.eventually("its money is held", func() bool { return c.balance().OpenHolds == 1 })
 	require.NoError(t, c.edge.cmd.Process.Signal(syscall.SIGSTOP))

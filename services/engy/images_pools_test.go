@@ -88,7 +88,7 @@ func TestInAMixedPoolEveryPictureIsSeen(t *testing.T) {
 	// One whose worker dies is shown to another that sees.
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.try(t.Context(), d.path, d.ask("kimi-k3", true, "[[sim tokens=2 ttft=3s record=moved]]", small))
+		ended <- c.try(t.Context(), d.path, d.ask("kimi-k3", true, "[[sim tokens=2 ttft=8s record=moved]]", small))
 	}()
 	eyes.running(1)
 	c.joins("glm-5.3-flash", "WORKER_ENGINE="+eyes.sim, "WORKER_MODELS=kimi-k3,glm-5.3-flash=kimi-k3")

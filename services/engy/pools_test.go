@@ -65,7 +65,8 @@ func (c *cluster) joins(model string, env ...string) *process {
 
 func TestOnlyWhoCanScoreIsAskedTo(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, shape{})
+	// Short enough for a job that is sent to a dead worker to end soon.
+	c := newCluster(t, shape{edgeEnv: []string{"EDGE_CLAIM_WAIT=10s"}})
 	other := newMasked(t, c.sim, "llamacpp") // which cannot score
 	c.joins("deepseek-v4.1-flash", "WORKER_ENGINE="+other.URL, "WORKER_MODELS=glm-5.2,deepseek-v4.1-flash=glm-5.2")
 	ids := c.encode("The capital of France is")
@@ -105,7 +106,7 @@ func TestOnlyWhoCanScoreIsAskedTo(t *testing.T) {
 	c.joins("glm-5.3", "WORKER_MODELS=glm-5.2,glm-5.3=glm-5.2")
 	got := make(chan *rawReply, 1)
 	go func() {
-		got <- c.complete(object{"model": "glm-5.2", "prompt": "a b c [[sim ttft=2s]]", "max_tokens": 1, "logprob_start_len": 1})
+		got <- c.complete(object{"model": "glm-5.2", "prompt": "a b c [[sim ttft=5s]]", "max_tokens": 1, "logprob_start_len": 1})
 	}()
 	c.running(1)
 	c.workers[0].kill()

@@ -95,7 +95,7 @@ func TestABusThatIsAwayIsWaitedFor(t *testing.T) {
 		go func() {
 			var r reply
 			defer func() { replies <- r }()
-			resp := c.insist(hello(fmt.Sprintf("[[sim tokens=5 ttft=%dms]]", 3000+300*i), false))
+			resp := c.insist(hello(fmt.Sprintf("[[sim tokens=5 ttft=%dms]]", 6000+300*i), false))
 			if resp.StatusCode != 200 {
 				c.t.Errorf("%d", resp.StatusCode)
 			}

@@ -2,12 +2,15 @@ package main_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/engy-ai/engy/services/billing"
+	"github.com/engy-ai/engy/services/edge"
 )
 
 // An agent asks for its next answer at once. What the last one held and did not
@@ -18,17 +21,36 @@ func TestAThinBalancePaysForOneAnswerAfterTheOther(t *testing.T) {
 	// Less than the whole output limit costs, so that each answer holds all of it.
 	account, key := c.customer("thin", "0.01", billing.KeyOptions{})
 	var paid int64
+	last := time.Now()
 	for i := range 20 {
-		resp := c.do("POST", "/v1/chat/completions", key, strings.NewReader(fmt.Sprintf(
-			`{"model":"glm-5.2","stream":%t,"messages":[{"role":"user","content":"turn %d [[sim tokens=5 think=0]]"}]}`, i%2 == 1, i)))
-		r := c.fold(resp)
-		require.Equal(t, 200, resp.StatusCode, "turn %d: %+v", i, r.Error)
+		r := c.turn(&last, edge.HoldAgainFor, func() *http.Response {
+			return c.do("POST", "/v1/chat/completions", key, strings.NewReader(fmt.Sprintf(
+				`{"model":"glm-5.2","stream":%t,"messages":[{"role":"user","content":"turn %d [[sim tokens=5 think=0]]"}]}`, i%2 == 1, i)))
+		})
 		paid += r.Engy.ChargedMicro
 	}
 	c.eventually("all is booked", func() bool {
 		b, err := c.admin.Balance(t.Context(), account.ID)
 		return err == nil && b.OpenHolds == 0 && int64(b.Micro) == 10_000-paid
 	})
+}
+
+// turn asks until it is served, and notes the end. The edge waits so long for what the
+// turn before held to come back; only a machine that is too busy to book within that
+// may make it refuse.
+func (c *cluster) turn(last *time.Time, wait time.Duration, ask func() *http.Response) reply {
+	c.t.Helper()
+	for tries := 5; ; tries-- {
+		resp := ask()
+		r := c.fold(resp)
+		if resp.StatusCode == 200 {
+			*last = time.Now()
+			return r
+		}
+		require.Contains(c.t, []int{402, 429}, resp.StatusCode, "%+v", r.Error)
+		require.Greater(c.t, time.Since(*last), wait, "refused at once: %+v", r.Error)
+		require.Positive(c.t, tries, "%+v", r.Error)
+	}
 }
 
 // Nor is an answer under way that has ended: a key for one at a time may ask for
@@ -44,14 +66,15 @@ func TestAKeyForOneAtATimeGetsOneAfterTheOther(t *testing.T) {
 			return err == nil && b.OpenHolds == n
 		})
 	}
+	last := time.Now()
 	for i := range 20 {
-		resp := c.chat(key, hello(fmt.Sprintf("turn %d [[sim tokens=3 think=0]]", i), i%2 == 0))
-		r := c.fold(resp)
-		require.Equal(t, 200, resp.StatusCode, "turn %d: %+v", i, r.Error)
+		c.turn(&last, edge.BookedFor, func() *http.Response {
+			return c.chat(key, hello(fmt.Sprintf("turn %d [[sim tokens=3 think=0]]", i), i%2 == 0))
+		})
 	}
 	open(0)
 	busy := make(chan reply, 1)
-	go func() { busy <- c.fold(c.chat(key, hello("[[sim tokens=3 ttft=2s]]", true))) }()
+	go func() { busy <- c.fold(c.chat(key, hello("[[sim tokens=3 ttft=5s]]", true))) }()
 	open(1)
 	resp := c.chat(key, hello("[[sim tokens=3]]", false))
 	require.Equal(t, 429, resp.StatusCode, c.body(resp))
@@ -73,12 +96,19 @@ func TestAStretchedAnswerBeginsAtOnce(t *testing.T) {
 				list := c.body(c.do("GET", "/v1/models", "", nil))
 				return strings.Contains(list, "qwen3.8-27b") && !strings.Contains(list, "glm-5.2")
 			})
-			for i := range 8 {
-				_, key := c.customer(fmt.Sprintf("thin-%d", i), "0.001", billing.KeyOptions{})
+			slow := 0
+			for i := 0; i < 8; i++ {
+				_, key := c.customer(fmt.Sprintf("thin-%d-%d", i, slow), "0.001", billing.KeyOptions{})
 				resp := c.do("POST", "/v1/chat/completions", key, strings.NewReader(fmt.Sprintf(
 					`{"model":"qwen3.8-27b","stream":%t,"messages":[{"role":"user","content":"go [[sim tokens=5 ttft=%dms think=0]]"}]}`, i%2 == 1, 10*i)))
 				r := c.fold(resp)
-				// One that is lost until the next offer finds its wait over.
+				// One that is lost until the next offer finds its wait over; on a busy machine
+				// one that is not may, too, though few do.
+				if resp.StatusCode == 429 && slow < 2 {
+					slow++
+					i--
+					continue
+				}
 				require.Equal(t, 200, resp.StatusCode, "%d: %+v", i, r.Error)
 				require.Nil(t, r.Error)
 				require.Equal(t, int64(5), r.Usage.Completion)
