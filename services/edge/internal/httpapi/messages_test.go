@@ -220,12 +220,12 @@ func TestAPromptIsCountedWithoutAKey(t *testing.T) {
 func TestCountsAreBoundedByAddress(t *testing.T) {
 	t.Parallel()
 	addr, _ := start(t, good)
-	// One kept connection, as clients use it. Size counts, so this is soon too
-	// much; that it is no request takes no time to find out.
-	c, large := client(t), strings.Repeat("[", bodyMax)
+	// One kept connection, as clients use it. That this is no request takes no time to
+	// find out, so that even a busy machine soon asks more than it may.
+	c := client(t)
 	counted := 0
 	for limited := 0; limited < 3; {
-		resp, err := c.Post("http://"+addr+counting, "application/json", strings.NewReader(large))
+		resp, err := c.Post("http://"+addr+counting, "application/json", strings.NewReader("["))
 		require.NoError(t, err)
 		if resp.StatusCode == 429 {
 			limited++
@@ -240,9 +240,9 @@ func TestCountsAreBoundedByAddress(t *testing.T) {
 			counted++
 		}
 		_ = resp.Body.Close()
-		require.Less(t, counted, 1000)
+		require.Less(t, counted, 10_000)
 	}
-	require.GreaterOrEqual(t, counted, 40)
+	require.GreaterOrEqual(t, counted, 200)
 	// Who pays is not touched.
 	require.Equal(t, 200, post(t, addr, messages, goodKey, minimal).StatusCode)
 }
