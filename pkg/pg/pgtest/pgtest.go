@@ -36,8 +36,8 @@ import (
 )
 
 const (
-	setUpWait  = 60 * time.Second
-	serverWait = 30 * time.Second
+	setUpWait  = 3 * time.Minute
+	serverWait = 2 * time.Minute
 )
 
 // process is the one cluster of a test process. It is the package's only
