@@ -23,10 +23,10 @@ type Offered struct {
 }
 
 // Offer puts a ticket into its queue. The same job and offer number is stored
-// once, however often it is sent. Refused is called, later and on another
-// goroutine, with Busy when the queue is full, with Unavailable when it cannot be
-// reached; never for a ticket that was taken. It must not block.
-func (b *Bus) Offer(t Ticket, refused func(error)) (*Offered, error) {
+// once, however often it is sent. Unless Offer fails, told is called once, later and
+// on another goroutine: with nil when the ticket is in its queue, with Busy when that
+// is full, with Unavailable when it cannot be reached. It must not block.
+func (b *Bus) Offer(t Ticket, told func(error)) (*Offered, error) {
 	subj, err := jobsSubject(t)
 	if err != nil {
 		return nil, err
@@ -41,10 +41,11 @@ func (b *Bus) Offer(t Ticket, refused func(error)) (*Offered, error) {
 		close(o.done)
 		switch {
 		case err == nil:
+			told(nil)
 		case queueFull(err):
-			refused(fault.Wrap(fault.Busy, "the queue of this model is full", err))
+			told(fault.Wrap(fault.Busy, "the queue of this model is full", err))
 		default:
-			refused(fault.Wrap(fault.Unavailable, "the job queue cannot be reached", err))
+			told(fault.Wrap(fault.Unavailable, "the job queue cannot be reached", err))
 		}
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -48,6 +49,7 @@ func (b *Bus) ServeTokens(ctx context.Context, worker string, count func(ctx con
 		return err
 	}
 	slots := make(chan struct{}, countsMax)
+	var counting sync.WaitGroup
 	sub, err := b.nc.Subscribe(subj, func(m *nats.Msg) {
 		select {
 		case slots <- struct{}{}:
@@ -55,24 +57,26 @@ func (b *Bus) ServeTokens(ctx context.Context, worker string, count func(ctx con
 			b.tokens(m, 0)
 			return
 		}
-		go func() {
-			defer func() { <-slots }()
+		counting.Go(func() {
 			n, err := count(ctx, m.Data)
 			if err != nil {
 				n = 0
 			}
+			// Who hears the answer may ask the next question.
+			<-slots
 			b.tokens(m, n)
-		}()
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("tokens at %s: %w", worker, translate(err))
 	}
 	<-ctx.Done()
 	_ = sub.Unsubscribe()
-	// Who has all slots knows that nobody counts any more, and will not.
+	// Who has all slots knows that nobody begins to count any more.
 	for range countsMax {
 		slots <- struct{}{}
 	}
+	counting.Wait()
 	return nil
 }
 

@@ -213,7 +213,11 @@ func (w *world) offer(job string, offer int) {
 	_, err := w.bus.Offer(bus.Ticket{
 		Job: job, Owner: "edge-1", Region: "eu", Model: "glm-5.2", Class: bus.ZDR, Offer: offer,
 		BodyBytes: int64(len(body)), Deadline: time.Now().Add(time.Minute),
-	}, func(err error) { w.t.Error(err) })
+	}, func(err error) {
+		if err != nil {
+			w.t.Error(err)
+		}
+	})
 	require.NoError(w.t, err)
 }
 

@@ -253,6 +253,10 @@ func (s *Server) Serve(ctx context.Context) error {
 // over their limits, requests that cannot be read.
 func (s *Server) fail(c *fiber.Ctx, err error) error {
 	c.Request().SwapBody(nil) // the framework would keep what came of it for the next
+	if cn, ok := c.Context().Conn().(*conn); ok {
+		// Who has the answer may ask again before the connection has ended.
+		cn.pass.Load().leave()
+	}
 	speaker := s.speaker(c)
 	id := string(c.Response().Header.Peek(headerRequestID))
 	if id == "" {

@@ -146,9 +146,6 @@ func TestErrorsBelowMessagesSpeakItsWords(t *testing.T) {
 		"count: a wrong method":   {"GET", counting, nil, nil, 404, "not_found_error"},
 		"count: below it, no key": {"POST", counting + "/x", strings.NewReader(minimal), nil, 404, "not_found_error"},
 	} {
-		// Each asks a server of its own: a body that was refused holds its room for a
-		// moment longer than its answer takes.
-		addr, _ := start(t, good)
 		resp := ask(t, try.method, addr+try.path, try.body, try.headers...)
 		require.Equal(t, try.status, resp.StatusCode, name)
 		kind, _ := anthropicError(t, resp)

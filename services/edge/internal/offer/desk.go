@@ -21,7 +21,7 @@ import (
 
 // Bus is what the desk says on the bus.
 type Bus interface {
-	Offer(t bus.Ticket, refused func(error)) (*bus.Offered, error)
+	Offer(t bus.Ticket, told func(error)) (*bus.Offered, error)
 	Dispatch(d bus.Dispatch, body []byte) error
 	Forsake(region, worker string)
 	Cancel(worker string, r bus.Running) error

@@ -50,7 +50,7 @@ type Job struct {
 	offers  int
 	to, at  string // the worker, if one was named, and the region of the newest offer
 	offered *bus.Offered
-	away    *fault.Error   // why the queue could not be reached, nil when it was tried again
+	away    *fault.Error   // why no queue has the job, as far as is known; nil when one has it
 	earlier []*bus.Offered // offers before that one
 	named   []string       // whom a ticket was offered by name and who did not come yet
 	asked   time.Time      // when the newest offer was made
@@ -75,7 +75,7 @@ type Job struct {
 
 // Place puts a job on the desk and offers it. Close must follow.
 func (d *Desk) Place(o Order) (*Job, error) {
-	j := &Job{d: d, order: o, wake: make(chan struct{}, 1), begun: time.Now(), waits: time.Now()}
+	j := &Job{d: d, order: o, wake: make(chan struct{}, 1), begun: time.Now(), waits: time.Now(), away: unanswered()}
 	d.mu.Lock()
 	d.jobs[o.Ticket.Job] = j
 	d.mu.Unlock()
@@ -102,11 +102,11 @@ func (j *Job) engage(worker string) {
 // offer makes the next offer, to a named worker or to any. The lock is held.
 func (j *Job) offer(worker, region string) error {
 	t := j.ticket(worker, region)
-	offered, err := j.d.bus.Offer(t, func(err error) { j.refused(t.Offer, err) })
+	offered, err := j.d.bus.Offer(t, func(err error) { j.queued(t.Offer, err) })
 	if err != nil {
 		return err
 	}
-	j.to, j.at, j.away = worker, region, nil
+	j.to, j.at = worker, region
 	if j.offered != nil {
 		j.earlier = append(j.earlier, j.offered)
 	}

@@ -11,11 +11,20 @@ import (
 // How a job is offered again: because the queue did not get it, because a message was
 // lost, because its worker was, or because nobody came.
 
-// refused is called when the queue did not take an offer. One that cannot be reached
-// is tried again for as long as a job may wait.
-func (j *Job) refused(offer int, err error) {
+// unanswered is what is known of a queue that has not said anything.
+func unanswered() *fault.Error {
+	return fault.New(fault.Unavailable, "the job queue does not answer; retry later")
+}
+
+// queued is called when it is known whether the queue has an offer. One that cannot be
+// reached is tried again for as long as a job may wait.
+func (j *Job) queued(offer int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if err == nil {
+		j.away = nil
+		return
+	}
 	if j.closed || j.worker != "" || j.offers != offer {
 		return
 	}
