@@ -420,7 +420,9 @@ func TestAnImpossibleReportIsClamped(t *testing.T) {
 	})
 	require.Equal(t, 200, w.ask(false).StatusCode)
 	u := w.recorded(1)[0]
-	require.Equal(t, llm.Usage{Prompt: 262_144, Cached: 262_144}, u.Tokens)
+	// A short request has a short prompt, whatever its model could take.
+	require.Less(t, u.Tokens.Prompt, int64(edge.TemplateTokensMax+1000))
+	require.Equal(t, llm.Usage{Prompt: u.Tokens.Prompt, Cached: u.Tokens.Prompt}, u.Tokens)
 }
 
 func TestAChargeAboveTheHoldRaisesItFirst(t *testing.T) {

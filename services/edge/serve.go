@@ -285,7 +285,7 @@ func (x *exchange) conclude(last *llm.Event) {
 // belong to somebody else.
 func (x *exchange) checked(u llm.Usage) llm.Usage {
 	was := u
-	u.Prompt = min(max(0, u.Prompt), x.a.Model.Window)
+	u.Prompt = min(max(0, u.Prompt), x.a.Model.Window, promptMax(x.bytes))
 	u.Cached = min(max(0, u.Cached), u.Prompt)
 	u.Completion = min(max(0, u.Completion), x.call.Request.MaxTokens)
 	if u.Reasoning != nil {
@@ -298,6 +298,11 @@ func (x *exchange) checked(u llm.Usage) llm.Usage {
 	}
 	return u
 }
+
+// promptMax bounds the tokens of a prompt by the bytes of its request: a token is at
+// least a byte, of what a template writes anew perhaps half of one, and what templates
+// add is short.
+func promptMax(bytes int) int64 { return TokensPerByteMax*int64(bytes) + TemplateTokensMax }
 
 // charge decides what is recorded. A charge above the hold raises the hold
 // first, and of a hold that may be over the ledger is asked, so that what the caller
