@@ -37,6 +37,9 @@ type HoldAnswer struct {
 	Message string `json:"message,omitzero"`
 	// Micro is the amount that is held.
 	Micro money.Micro `json:"micro,omitzero"`
+	// Open tells, of a refusal, that the account has open holds: what they do not need
+	// comes back when they are settled, perhaps in a moment.
+	Open bool `json:"open,omitzero"`
 	// Settled tells that the job is over: no hold stands, and Micro was charged.
 	Settled bool `json:"settled,omitzero"`
 }

@@ -221,7 +221,7 @@ func (h *Hold) readQuick(r *reader) bool {
 }
 
 func (a HoldAnswer) appendQuick(b []byte) ([]byte, bool) {
-	if a.Code != "" || a.Message != "" || a.Micro == 0 || a.Settled {
+	if a.Code != "" || a.Message != "" || a.Micro == 0 || a.Open || a.Settled {
 		return nil, false
 	}
 	m := members{b, true}

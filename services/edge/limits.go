@@ -25,15 +25,15 @@ const (
 	// HoldAfter is when a hold is asked for at the latest. On few cores it and the
 	// job's way to an engine hinder each other, and the client waits for the engine.
 	HoldAfter = 2 * time.Millisecond
-	// HoldAgain is after how long a hold that was refused is asked for again when an
-	// answer of the same account has ended within SettlingFor, and HoldAgainFor for
-	// how long.
+	// HoldAgain is after how long a hold that was refused is asked for again, more and
+	// more rarely, HoldAgainMax at the most: for HoldAgainFor when an answer of the same
+	// account has ended here within SettlingFor, and for BookedFor when the account has
+	// other holds. That is several times as long as it takes to book an answer.
 	HoldAgain    = 20 * time.Millisecond
+	HoldAgainMax = 200 * time.Millisecond
 	HoldAgainFor = time.Second
 	SettlingFor  = 2 * time.Second
-	// BookedFor is the same for a hold that was refused for the number of those
-	// under way: several times as long as it takes to book an answer.
-	BookedFor = 250 * time.Millisecond
+	BookedFor    = 250 * time.Millisecond
 	// BillingEvery is how often billing is asked whether it is there, and
 	// BillingAgain how soon when it was not.
 	BillingEvery = 2 * time.Second

@@ -104,6 +104,7 @@ type exchange struct {
 	held    chan struct{}
 	answer  bus.HoldAnswer
 	refusal error
+	heard   time.Time // when billing first said something
 
 	gated bool // the hold has been looked at
 	first time.Time
@@ -162,9 +163,13 @@ func (x *exchange) stands() bool {
 
 // hold takes billing's answer: the first byte waits for it, the worker does not.
 func (x *exchange) hold(a bus.HoldAnswer, err error) {
-	if x.settles(a.Code) {
+	if x.heard.IsZero() {
+		x.heard = time.Now()
+	}
+	if waited := time.Since(x.heard); x.settles(a, waited) {
 		// What an answer that has just ended does not need is about to come back.
-		time.AfterFunc(HoldAgain, func() { x.e.bus.AskHold(x.a.Hold, x.hold) })
+		pause := min(max(HoldAgain, waited/2), HoldAgainMax)
+		time.AfterFunc(pause, func() { x.e.bus.AskHold(x.a.Hold, x.hold) })
 		return
 	}
 	defer close(x.held)
@@ -181,17 +186,19 @@ func (x *exchange) hold(a bus.HoldAnswer, err error) {
 
 // settles tells whether a refused hold may be granted as soon as an answer that has
 // just ended is booked.
-func (x *exchange) settles(refusal fault.Code) bool {
-	account, waited := x.a.Hold.Account, time.Since(x.start)
-	switch refusal {
-	case fault.NoFunds:
-		// An empty account gets nothing back.
-		return waited < HoldAgainFor && x.e.settling.lately(account, SettlingFor) && !x.e.keys.Empty(account)
-	case fault.Busy:
-		// Others may really be under way, and an engine works meanwhile.
-		return waited < BookedFor && x.e.settling.lately(account, BookedFor)
+func (x *exchange) settles(a bus.HoldAnswer, waited time.Duration) bool {
+	account := x.a.Hold.Account
+	switch {
+	case a.Code != fault.NoFunds && a.Code != fault.Busy, x.e.keys.Empty(account):
+		return false
+	case waited < HoldAgain:
+		return true // what was open may have been booked before billing looked
+	case a.Code == fault.NoFunds && x.e.settling.lately(account, SettlingFor):
+		return a.Open && waited < HoldAgainFor
 	}
-	return false
+	// Another edge's may have ended. Or they are really under way, and an engine works
+	// meanwhile.
+	return a.Open && waited < BookedFor
 }
 
 // gate lets nothing pass before the hold is there. A smaller hold than asked

@@ -132,6 +132,10 @@ order by expires_at limit @page;
 select encode(job, 'hex') as job, charged_micro from settlements
 where job = any (select decode(unnest(@jobs::text[]), 'hex'));
 
+-- ListHolding gives those of some accounts that have open holds.
+-- name: ListHolding :many
+select account_id from balances where account_id = any (@accounts::text[]) and open_holds > 0;
+
 -- CountBookedByUsage counts what usage events of a time decided.
 -- name: CountBookedByUsage :one
 select count(*) from settlements

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/engy-ai/engy/pkg/bus"
@@ -50,7 +51,31 @@ func (l *Ledger) Hold(ctx context.Context, group []bus.Hold) ([]bus.HoldAnswer, 
 	for n, i := range asked {
 		answers[i] = holdAnswer(got[2*n], money.Micro(got[2*n+1]))
 	}
-	return answers, l.charges(ctx, group, answers)
+	if err := l.charges(ctx, group, answers); err != nil {
+		return nil, err
+	}
+	return answers, l.open(ctx, group, answers)
+}
+
+// open tells of refusals whether the account has open holds.
+func (l *Ledger) open(ctx context.Context, group []bus.Hold, answers []bus.HoldAnswer) error {
+	var accounts []string
+	for i, a := range answers {
+		if a.Code == fault.NoFunds || a.Code == fault.Busy {
+			accounts = append(accounts, group[i].Account)
+		}
+	}
+	if len(accounts) == 0 {
+		return nil
+	}
+	holding, err := dbsqlc.New(l.holds).ListHolding(ctx, accounts)
+	if err != nil {
+		return fmt.Errorf("%d refused holds: %w", len(accounts), pg.Translate(err))
+	}
+	for i, a := range answers {
+		answers[i].Open = (a.Code == fault.NoFunds || a.Code == fault.Busy) && slices.Contains(holding, group[i].Account)
+	}
+	return nil
 }
 
 // charges tells of jobs that are settled what they cost.

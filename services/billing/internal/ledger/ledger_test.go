@@ -198,6 +198,20 @@ func TestHoldsOfAGroupAreDecidedInOrder(t *testing.T) {
 	h.adds(t, t)
 }
 
+// Who is refused is told whether something may come back.
+func TestARefusalTellsOfOpenHolds(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, 100, 100, 100)
+	h.exec(t, "update keys set concurrent_max = 1 where id = 'k2'")
+	got := h.hold(t, hold(1, 0, 90), hold(2, 0, 20), hold(3, 1, 200), hold(4, 2, 1), hold(5, 2, 1))
+	require.Equal(t, []fault.Code{"", fault.NoFunds, fault.NoFunds, "", fault.Busy}, codes(got))
+	for i, open := range []bool{false, true, false, false, true} {
+		require.Equal(t, open, got[i].Open, i)
+	}
+	h.settle(t, ended(1, 0, 90))
+	require.False(t, h.hold(t, hold(2, 0, 20))[0].Open)
+}
+
 func TestAHoldMayBeLoweredToItsFloor(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, 100)

@@ -251,6 +251,31 @@ func (q *Queries) ListBooked(ctx context.Context, jobs []string) ([]ListBookedRo
 	return items, nil
 }
 
+const listHolding = `-- name: ListHolding :many
+select account_id from balances where account_id = any ($1::text[]) and open_holds > 0
+`
+
+// ListHolding gives those of some accounts that have open holds.
+func (q *Queries) ListHolding(ctx context.Context, accounts []string) ([]string, error) {
+	rows, err := q.db.Query(ctx, listHolding, accounts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var account_id string
+		if err := rows.Scan(&account_id); err != nil {
+			return nil, err
+		}
+		items = append(items, account_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listOverdueHolds = `-- name: ListOverdueHolds :many
 select encode(job, 'hex') as job, account_id, micro, expires_at from holds where expires_at < $1::timestamptz
 order by expires_at limit $2
