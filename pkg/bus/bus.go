@@ -58,8 +58,9 @@ type Bus struct {
 	reconnects  atomic.Int64
 	reconnected atomic.Int64 // when, in Unix nanoseconds
 
-	// id names this connection among others of its service.
+	// id names this connection among others of its service; it was made at born.
 	id       string
+	born     time.Time
 	billings billings
 	holds    holds
 	receipts *receipts
@@ -93,7 +94,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 	if cfg.QueueMax == 0 {
 		cfg.QueueMax = QueueMax
 	}
-	b := &Bus{id: NewID(), cfg: cfg, log: cfg.Log, life: context.WithoutCancel(ctx), closing: make(chan struct{})}
+	b := &Bus{id: NewID(), born: time.Now(), cfg: cfg, log: cfg.Log, life: context.WithoutCancel(ctx), closing: make(chan struct{})}
 	b.holds.b, b.bookings.b, b.billings.b = b, b, b
 	b.relink()
 	var err error

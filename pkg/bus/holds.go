@@ -142,7 +142,7 @@ func (s *holds) answer(raw []byte) (*nats.Msg, error) {
 			s.heard()
 			return msg, nil
 		case Vanished(err):
-			if (s.b.Fresh() || s.lately()) && time.Since(begun) < HoldWait-holdLast && rest(ctx, holdPause) {
+			if (s.b.Fresh() || s.lately() || s.early()) && time.Since(begun) < HoldWait-holdLast && rest(ctx, holdPause) {
 				continue
 			}
 			if asked {
@@ -155,9 +155,11 @@ func (s *holds) answer(raw []byte) (*nats.Msg, error) {
 	}
 }
 
-// heard notes a sign of life of billing, and lately tells of one.
+// heard notes a sign of life of billing, and lately tells of one. It is early while
+// services that were started together may not have found each other.
 func (s *holds) heard()       { s.answered.Store(time.Now().UnixNano()) }
 func (s *holds) lately() bool { return time.Since(time.Unix(0, s.answered.Load())) < freshFor }
+func (s *holds) early() bool  { return time.Since(s.b.born) < freshFor }
 
 // HoldAsk is a hold that somebody waits for.
 type HoldAsk struct {

@@ -84,11 +84,14 @@ func TestAHoldThatNobodyAnswersIsAnError(t *testing.T) {
 	b := bustest.New(t)
 	// A last try that takes too long on a busy machine leaves open whether somebody does.
 	var err error
+	begun := time.Now()
 	require.Eventually(t, func() bool {
 		_, err = b.Hold(t.Context(), bus.Hold{Job: "0a"})
 		return !fault.Is(err, fault.Timeout)
 	}, patience, time.Millisecond)
 	require.True(t, fault.Is(err, fault.Unavailable), "nobody serves: %v", err)
+	// Services that are started together find each other before anybody is refused.
+	require.GreaterOrEqual(t, time.Since(begun), bus.HoldWait/2)
 
 	asked := make(chan bus.HoldAsk, 100)
 	silent := false
@@ -100,7 +103,7 @@ func TestAHoldThatNobodyAnswersIsAnError(t *testing.T) {
 		require.NoError(t, h.Answer(bus.HoldAnswer{Micro: 1}))
 	})
 	// Also those that never left, because two messages are unanswered.
-	begun := time.Now()
+	begun = time.Now()
 	var got sync.WaitGroup
 	for n := range 10 {
 		got.Add(1)
