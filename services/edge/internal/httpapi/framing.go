@@ -130,7 +130,7 @@ func (f *framing) grow(part []byte) error {
 func (f *framing) ended(line []byte) error {
 	switch f.state {
 	case inRequestLine:
-		if !knownMethod(line) {
+		if !knownMethod(line) || len(line) < lineKept && !knownVersion(line) {
 			return errFraming
 		}
 		f.requested(line)
@@ -189,6 +189,12 @@ func knownMethod(line []byte) bool {
 		return true
 	}
 	return false
+}
+
+// knownVersion looks at the end of a request line. Another version might be framed in
+// another way.
+func knownVersion(line []byte) bool {
+	return bytes.HasSuffix(line, []byte(" HTTP/1.1")) || bytes.HasSuffix(line, []byte(" HTTP/1.0"))
 }
 
 func (f *framing) header(line []byte) error {

@@ -100,6 +100,8 @@ func TestWhatCanBeReadInTwoWaysIsRefusedAtEveryCut(t *testing.T) {
 	head := "POST / HTTP/1.1\r\nHost: x\r\n"
 	for name, stream := range map[string]string{
 		"chunked twice":       head + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"another version":     "GET / HTTP/2.0\r\nHost: x\r\n\r\n",
+		"no version":          "GET /\r\nHost: x\r\n\r\n",
 		"two hosts":           head + "hOST: y\r\n\r\n",
 		"two lengths":         head + "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
 		"both":                head + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
