@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -20,40 +19,76 @@ type billings struct {
 	until time.Time
 }
 
-// ask puts a question once, and waits for half of HoldWait or until its connection
-// is lost.
+// ask puts a question and waits while ctx and the connection last. When there is no
+// answer after half of HoldWait it asks one more time, of one that is there: who was
+// asked first may only be slow.
 func (s *billings) ask(ctx context.Context, prefix string, raw []byte) (*nats.Msg, error) {
-	name := s.chosen()
-	subj := prefix
-	if name != "" {
-		subj += "." + name
-	}
-	try, cancel := context.WithTimeout(ctx, HoldWait/2)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.b.link(), cancel)()
-	msg, err := s.b.nc.RequestWithContext(try, subj, raw)
-	switch {
-	case name != "" && Vanished(err):
-		s.choose("")
-		return s.ask(ctx, prefix, raw)
-	case errors.Is(err, context.DeadlineExceeded):
-		s.look(ctx)
+	answers := make(chan answer, asksMax)
+	asked := 0
+	put := func(name string) {
+		asked++
+		subj := prefix
+		if name != "" {
+			subj += "." + name
+		}
+		go func() {
+			msg, err := s.b.nc.RequestWithContext(ctx, subj, raw)
+			answers <- answer{name, msg, err}
+		}()
 	}
-	return msg, err
+	put(s.chosen())
+	silent := time.NewTimer(HoldWait / 2)
+	defer silent.Stop()
+	for left := 1; ; {
+		select {
+		case a := <-answers:
+			if left--; a.err == nil || left == 0 && a.name == "" {
+				return a.msg, a.err
+			}
+			if a.name != "" && Vanished(a.err) {
+				s.choose("")
+			}
+			if left > 0 {
+				continue
+			}
+			if asked == asksMax || !Vanished(a.err) {
+				return nil, a.err
+			}
+			put("")
+			left++
+		case <-silent.C:
+			if name := s.look(ctx); name != "" && asked < asksMax {
+				put(name)
+				left++
+			}
+		}
+	}
 }
 
-// look finds a process of billing that answers: the first of all.
-func (s *billings) look(ctx context.Context) {
+// answer is what a question came to that was put to one by name, or to any.
+type answer struct {
+	name string
+	msg  *nats.Msg
+	err  error
+}
+
+// look finds a process of billing that answers, the first of all, and has the next
+// questions go to it. It is empty when there is none.
+func (s *billings) look(ctx context.Context) (name string) {
 	ctx, cancel := context.WithTimeout(ctx, lookWait)
 	defer cancel()
 	msg, err := s.b.nc.RequestWithContext(ctx, billingsSubject, nil)
+	if err == nil {
+		name, err = Token(string(msg.Data))
+	}
 	if err != nil {
-		s.choose("")
-		return
+		name = ""
 	}
-	if name, err := Token(string(msg.Data)); err == nil {
-		s.choose(name)
-	}
+	s.choose(name)
+	return name
 }
 
 func (s *billings) chosen() string {

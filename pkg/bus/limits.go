@@ -51,6 +51,8 @@ const (
 	// how long one that did is asked alone.
 	lookWait  = 250 * time.Millisecond
 	chosenFor = 30 * time.Second
+	// asksMax bounds how often one question is put.
+	asksMax = 3
 	// holdPause is how long to wait for a billing that may not be back yet.
 	holdPause = 20 * time.Millisecond
 	// holdLast is what the last try must have left to hear that nobody got it.

@@ -26,9 +26,6 @@ func (b *Bus) RenewHolds(ctx context.Context, jobs []string, expires time.Time) 
 			return renewed, err
 		}
 		msg, err := b.billings.ask(ctx, renewalsPrefix, raw)
-		if err != nil && ctx.Err() == nil && !Vanished(err) {
-			msg, err = b.billings.ask(ctx, renewalsPrefix, raw)
-		}
 		if err != nil {
 			return renewed, fmt.Errorf("renew holds: %w", translate(err))
 		}
