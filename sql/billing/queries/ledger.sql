@@ -52,6 +52,10 @@ insert into transactions (kind, cause, note) values (@kind, @cause::text, @note)
 on conflict (kind, cause) where cause is not null do nothing
 returning id;
 
+-- LockCustomer keeps an account from being closed until the transaction ends.
+-- name: LockCustomer :one
+select closed_at from accounts where id = @id and kind = 'customer' for share;
+
 -- CreateEntryPair writes both sides in one statement.
 -- name: CreateEntryPair :exec
 insert into entries (transaction_id, account_id, amount_micro)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -32,7 +34,8 @@ func NewDesk(pool *pgxpool.Pool) *Desk { return &Desk{pool: pool} }
 
 // Credit pays money into an account. The cause names the payment: crediting it
 // again with the same amount changes nothing and tells booked false; with
-// another amount or account it is refused.
+// another amount or account it is refused, and so is a new payment into a
+// closed account: its money could never be spent.
 func (d *Desk) Credit(ctx context.Context, c Credit) (booked bool, err error) {
 	if err := c.check(); err != nil {
 		return false, err
@@ -47,6 +50,15 @@ func (d *Desk) Credit(ctx context.Context, c Credit) (booked bool, err error) {
 			return err
 		}
 		booked = true
+		closed, err := q.LockCustomer(ctx, c.Account)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return fault.New(fault.NotFound, "no such account")
+		case err != nil:
+			return err
+		case closed != nil:
+			return fault.New(fault.Invalid, "the account is closed, and closed accounts take no money")
+		}
 		return q.CreateEntryPair(ctx, dbsqlc.CreateEntryPairParams{
 			TransactionID: id, AccountID: c.Account, AmountMicro: int64(c.Micro), OtherAccountID: funding,
 		})
@@ -72,8 +84,8 @@ func (c Credit) check() error {
 		return fault.At("micro", "credit must be more than zero")
 	case !regexp.MustCompile(`^[A-Za-z0-9._:@/-]{1,180}$`).MatchString(c.Cause):
 		return fault.At("cause", "cause must be 1 to 180 letters, digits or . _ : @ / -")
-	case len(c.Note) > noteBytesMax || !isName(c.Account):
-		return fault.At("note", "note or account is too long")
+	case len(c.Note) > noteBytesMax || !utf8.ValidString(c.Note) || strings.ContainsRune(c.Note, 0) || !isName(c.Account):
+		return fault.At("note", "note or account is too long or not text")
 	case c.Account == funding || c.Account == "revenue":
 		return fault.At("account", "system accounts are not credited")
 	}

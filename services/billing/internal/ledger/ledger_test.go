@@ -411,3 +411,39 @@ func TestACreditIsBookedOnceByItsCause(t *testing.T) {
 	require.Error(t, err)
 	h.adds(t, t)
 }
+
+func TestAClosedAccountTakesNoMoney(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, 0)
+	paid := ledger.Credit{Account: "a0", Micro: 7, Cause: "invoice-1"}
+	_, err := h.desk.Credit(t.Context(), paid)
+	require.NoError(t, err)
+
+	// A payment that comes while the account is being closed waits for that.
+	closing, err := h.owner.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = closing.Exec(t.Context(), "update accounts set closed_at = now() where id = 'a0'")
+	require.NoError(t, err)
+	refused := make(chan error, 1)
+	go func() {
+		_, err := h.desk.Credit(context.Background(), ledger.Credit{Account: "a0", Micro: 5, Cause: "invoice-2"})
+		refused <- err
+	}()
+	require.Eventually(t, func() bool {
+		var waits bool
+		require.NoError(t, closing.QueryRow(t.Context(), `select exists (
+			select from pg_locks where not granted and pid in (select pid from pg_stat_activity where datname = current_database()))`).Scan(&waits))
+		return waits || len(refused) > 0
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, closing.Commit(t.Context()))
+	err = <-refused
+	require.True(t, fault.Is(err, fault.Invalid), err)
+	require.ErrorContains(t, err, "closed")
+
+	// What was paid in before is no news, and nothing else is booked.
+	booked, err := h.desk.Credit(t.Context(), paid)
+	require.NoError(t, err)
+	require.False(t, booked)
+	require.Equal(t, money.Micro(7), h.balance(t, "a0").Micro)
+	h.adds(t, t)
+}

@@ -530,6 +530,18 @@ func (q *Queries) ListWrongTransactions(ctx context.Context, page int32) ([]List
 	return items, nil
 }
 
+const lockCustomer = `-- name: LockCustomer :one
+select closed_at from accounts where id = $1 and kind = 'customer' for share
+`
+
+// LockCustomer keeps an account from being closed until the transaction ends.
+func (q *Queries) LockCustomer(ctx context.Context, id string) (*time.Time, error) {
+	row := q.db.QueryRow(ctx, lockCustomer, id)
+	var closed_at *time.Time
+	err := row.Scan(&closed_at)
+	return closed_at, err
+}
+
 const renewHolds = `-- name: RenewHolds :execrows
 update holds h set expires_at = greatest(h.expires_at, $1::timestamptz)
 where h.job in (
