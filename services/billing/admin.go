@@ -28,6 +28,9 @@ type (
 	Report = ledger.Report
 )
 
+// ErrKeyRevoked is why ImportKey refuses the secret of a key that was revoked.
+var ErrKeyRevoked = account.ErrRevoked // read-only
+
 // Admin is billing for operators: what the command line does. It works on the
 // database, not through a running service; services hear of changes from the
 // database.
@@ -77,7 +80,7 @@ func (a *Admin) SetRetain(ctx context.Context, id string, retain bool) error {
 	return a.store.SetRetain(ctx, id, retain)
 }
 
-// Credit pays money into an account. The same cause again changes nothing and
+// Credit pays money into an open account. The same cause again changes nothing and
 // tells booked false; with another amount it is refused.
 func (a *Admin) Credit(ctx context.Context, c Credit) (booked bool, err error) {
 	return a.desk.Credit(ctx, c)
@@ -93,7 +96,8 @@ func (a *Admin) CreateKey(ctx context.Context, account string, o KeyOptions) (id
 	return a.store.CreateKey(ctx, account, o)
 }
 
-// ImportKey files a key whose secret is fixed; again, it gives the same key.
+// ImportKey files a key whose secret is fixed; again, it gives the same key, or
+// ErrKeyRevoked.
 func (a *Admin) ImportKey(ctx context.Context, account, secret string, o KeyOptions) (id string, err error) {
 	return a.store.ImportKey(ctx, account, secret, o)
 }

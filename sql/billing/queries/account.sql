@@ -70,5 +70,6 @@ listen engy_keys;
 -- name: ListenForFunds :exec
 listen engy_funds;
 
+-- SetRetain changes no row when the account is not there or closed.
 -- name: SetRetain :execrows
-update accounts set retain = @retain where id = @id;
+update accounts set retain = @retain where id = @id and closed_at is null and kind = 'customer';

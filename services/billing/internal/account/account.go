@@ -37,6 +37,10 @@ import (
 // SecretPrefix begins every inference key.
 const SecretPrefix = "sk-engy-"
 
+// ErrRevoked is why ImportKey refuses the secret of a key that was revoked: it
+// does not come back, whoever asks.
+var ErrRevoked = fault.New(fault.Invalid, "this key was revoked") // read-only
+
 // Store reads and writes accounts and keys.
 type Store struct{ pool *pgxpool.Pool }
 
@@ -89,7 +93,7 @@ type KeyOptions struct {
 
 // CreateAccount makes an account without money. The name must be new.
 func (s *Store) CreateAccount(ctx context.Context, name string, concurrentMax *int64) (Account, error) {
-	if name == "" || len(name) > nameBytesMax || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+	if name == "" || len(name) > nameBytesMax || !isText(name) {
 		return Account{}, fault.At("name", fmt.Sprintf("name must have 1 to %d bytes", nameBytesMax))
 	}
 	var a Account
@@ -102,6 +106,9 @@ func (s *Store) CreateAccount(ctx context.Context, name string, concurrentMax *i
 		a = Account{ID: row.ID, Name: row.Name, Retain: row.Retain, CreatedAt: row.CreatedAt, ConcurrentMax: concurrentMax}
 		return q.CreateBalance(ctx, row.ID, concurrentMax)
 	})
+	if pg.Violates(err, "accounts_name_key") {
+		err = fault.New(fault.Invalid, "an account of this name exists already")
+	}
 	if err != nil {
 		return Account{}, fmt.Errorf("account %q: %w", name, err)
 	}
@@ -110,7 +117,13 @@ func (s *Store) CreateAccount(ctx context.Context, name string, concurrentMax *i
 
 // Account finds an account by id or name; a coded NotFound when there is none.
 func (s *Store) Account(ctx context.Context, idOrName string) (Account, error) {
+	if !isText(idOrName) {
+		return Account{}, fault.New(fault.NotFound, "no such account")
+	}
 	r, err := dbsqlc.New(s.pool).GetAccount(ctx, idOrName)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = fault.New(fault.NotFound, "no such account")
+	}
 	if err != nil {
 		return Account{}, fmt.Errorf("account %q: %w", idOrName, pg.Translate(err))
 	}
@@ -149,16 +162,24 @@ func (s *Store) CloseAccount(ctx context.Context, id string) error {
 }
 
 // SetRetain says whether the prompts and answers of an account may be kept, which
-// edges hear of at once.
+// edges hear of at once. One that is closed keeps what was said.
 func (s *Store) SetRetain(ctx context.Context, id string, retain bool) error {
 	n, err := dbsqlc.New(s.pool).SetRetain(ctx, retain, id)
 	if err != nil {
 		return fmt.Errorf("account %s: %w", id, pg.Translate(err))
 	}
 	if n == 0 {
-		return fault.New(fault.NotFound, fmt.Sprintf("account %s does not exist", id))
+		return s.notOpen(ctx, id)
 	}
 	return nil
+}
+
+// notOpen says why an account that is not open is not.
+func (s *Store) notOpen(ctx context.Context, id string) error {
+	if _, err := s.Account(ctx, id); err != nil {
+		return err
+	}
+	return fmt.Errorf("account %s: %w", id, fault.New(fault.Invalid, "it is closed, and closed accounts stay closed"))
 }
 
 // CreateKey makes a key and gives its secret, this once.
@@ -174,7 +195,7 @@ func (s *Store) CreateKey(ctx context.Context, account string, o KeyOptions) (id
 }
 
 // ImportKey files a key whose secret is known already. The same secret for the
-// same account again gives the same key.
+// same account again gives the same key, unless that was revoked: ErrRevoked.
 func (s *Store) ImportKey(ctx context.Context, account, secret string, o KeyOptions) (id string, err error) {
 	if err := o.check(secret); err != nil {
 		return "", err
@@ -189,31 +210,41 @@ func (s *Store) ImportKey(ctx context.Context, account, secret string, o KeyOpti
 		m := int64(*o.SpendMax)
 		spendMax = &m
 	}
-	q := dbsqlc.New(s.pool)
-	id, err = q.CreateKey(ctx, dbsqlc.CreateKeyParams{
+	id, err = dbsqlc.New(s.pool).CreateKey(ctx, dbsqlc.CreateKeyParams{
 		ID: newID("key"), AccountID: account, Hash: hash[:], Prefix: secret[:shownChars], Name: o.Name,
 		Models: models, SpendMaxMicro: spendMax, ConcurrentMax: o.ConcurrentMax,
 	})
 	switch {
-	case err == nil:
-		return id, nil
 	case errors.Is(err, pgx.ErrNoRows):
-		return "", fmt.Errorf("key of %s: %w", account, fault.New(fault.NotFound, "no such open account"))
+		return "", s.notOpen(ctx, account)
 	case pg.Violates(err, "keys_hash_key"):
-		row, err := q.GetKeyByHash(ctx, hash[:])
-		if err == nil && row.AccountID == account && row.RevokedAt == nil {
-			return row.ID, nil
-		}
-		return "", fmt.Errorf("key of %s: %w", account, fault.New(fault.Invalid, "this secret was used before"))
+		id, err = s.sameKey(ctx, account, hash[:])
 	}
-	return "", fmt.Errorf("key of %s: %w", account, pg.Translate(err))
+	if err != nil {
+		return "", fmt.Errorf("key of %s: %w", account, pg.Translate(err))
+	}
+	return id, nil
+}
+
+// sameKey gives the live key of an account whose hash is filed already.
+func (s *Store) sameKey(ctx context.Context, account string, hash []byte) (id string, err error) {
+	row, err := dbsqlc.New(s.pool).GetKeyByHash(ctx, hash)
+	switch {
+	case err != nil:
+		return "", err
+	case row.RevokedAt != nil:
+		return "", ErrRevoked
+	case row.AccountID != account:
+		return "", fault.New(fault.Invalid, "this key is another account's")
+	}
+	return row.ID, nil
 }
 
 func (o KeyOptions) check(secret string) error {
 	switch {
 	case !regexp.MustCompile(`^` + SecretPrefix + `[A-Za-z0-9_-]{8,200}$`).MatchString(secret):
 		return fault.At("secret", fmt.Sprintf("secret must be %s and at least %d letters, digits, - or _", SecretPrefix, secretCharsMin-len(SecretPrefix)))
-	case len(o.Name) > nameBytesMax || !utf8.ValidString(o.Name) || strings.ContainsRune(o.Name, 0):
+	case len(o.Name) > nameBytesMax || !isText(o.Name):
 		return fault.At("name", "name is too long or not text")
 	case len(o.Models) > modelsMax:
 		return fault.At("models", "too many models")
@@ -223,7 +254,7 @@ func (o KeyOptions) check(secret string) error {
 		return fault.At("concurrent_max", "concurrency limit is less than one")
 	}
 	for _, m := range o.Models {
-		if m == "" || len(m) > modelBytesMax || !utf8.ValidString(m) || strings.ContainsRune(m, 0) {
+		if m == "" || len(m) > modelBytesMax || !isText(m) {
 			return fault.At("models", "a model id is empty, too long or not text")
 		}
 	}
@@ -246,11 +277,21 @@ func (s *Store) Keys(ctx context.Context, account string) ([]Key, error) {
 // RevokeKey ends a key. Edges hear of it at once. Revoking twice is a coded
 // NotFound.
 func (s *Store) RevokeKey(ctx context.Context, id string) error {
-	if _, err := dbsqlc.New(s.pool).RevokeKey(ctx, id); err != nil {
+	if !isText(id) {
+		return fault.New(fault.NotFound, "no such key")
+	}
+	_, err := dbsqlc.New(s.pool).RevokeKey(ctx, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = fault.New(fault.NotFound, "no such key, or it is revoked already")
+	}
+	if err != nil {
 		return fmt.Errorf("key %s: %w", id, pg.Translate(err))
 	}
 	return nil
 }
+
+// isText tells whether the database can hold s, or look for it.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 // HashOf is what a secret is filed and compared by.
 func HashOf(secret string) [sha256.Size]byte { return sha256.Sum256([]byte(secret)) }

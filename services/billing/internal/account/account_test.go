@@ -71,11 +71,14 @@ func TestAFixedKeyIsImportedOnce(t *testing.T) {
 	require.Equal(t, first, again)
 	_, err = s.ImportKey(t.Context(), b.ID, secret, account.KeyOptions{})
 	require.True(t, fault.Is(err, fault.Invalid), err)
+	require.NotErrorIs(t, err, account.ErrRevoked)
 	require.NotContains(t, err.Error(), secret)
 	require.NoError(t, s.RevokeKey(t.Context(), first))
 	require.True(t, fault.Is(s.RevokeKey(t.Context(), first), fault.NotFound))
-	_, err = s.ImportKey(t.Context(), a.ID, secret, account.KeyOptions{})
-	require.True(t, fault.Is(err, fault.Invalid), "a revoked secret does not come back: %v", err)
+	for _, id := range []string{a.ID, b.ID} {
+		_, err = s.ImportKey(t.Context(), id, secret, account.KeyOptions{})
+		require.ErrorIs(t, err, account.ErrRevoked, "a revoked secret does not come back")
+	}
 }
 
 func TestWhatIsNotAllowedIsRefusedByName(t *testing.T) {
@@ -107,10 +110,50 @@ func TestWhatIsNotAllowedIsRefusedByName(t *testing.T) {
 		_, _, err = s.CreateKey(t.Context(), id, account.KeyOptions{})
 		require.True(t, fault.Is(err, fault.NotFound), err)
 	}
+}
+
+// What the database says of it is for nobody who asks for something impossible.
+func TestRefusalsAreInOurOwnWords(t *testing.T) {
+	t.Parallel()
+	s, _ := store(t)
+	a, err := s.CreateAccount(t.Context(), "customer", nil)
+	require.NoError(t, err)
+	_, twice := s.CreateAccount(t.Context(), "customer", nil)
+	_, nobody := s.Account(t.Context(), "nobody")
+	_, noText := s.Account(t.Context(), "\xff")
+	for err, say := range map[error]string{
+		twice:                                "an account of this name exists already",
+		nobody:                               "no such account",
+		noText:                               "no such account",
+		s.RevokeKey(t.Context(), "key-none"): "no such key, or it is revoked already",
+		s.RevokeKey(t.Context(), "\xff"):     "no such key",
+		s.SetRetain(t.Context(), "acct-none", true): "no such account",
+		s.SetRetain(t.Context(), "revenue", true):   "no such account",
+		s.CloseAccount(t.Context(), "acct-none"):    "no such account",
+	} {
+		require.ErrorContains(t, err, say)
+		require.NotContains(t, err.Error(), "SQLSTATE")
+		require.NotContains(t, err.Error(), "no rows")
+	}
+	require.NoError(t, s.SetRetain(t.Context(), a.ID, true))
+}
+
+func TestAClosedAccountStaysAsItWas(t *testing.T) {
+	t.Parallel()
+	s, _ := store(t)
+	a, err := s.CreateAccount(t.Context(), "customer", nil)
+	require.NoError(t, err)
 	require.NoError(t, s.CloseAccount(t.Context(), a.ID))
 	require.NoError(t, s.CloseAccount(t.Context(), a.ID))
 	_, _, err = s.CreateKey(t.Context(), a.ID, account.KeyOptions{})
-	require.True(t, fault.Is(err, fault.NotFound), err)
+	require.ErrorContains(t, err, "closed")
+	require.True(t, fault.Is(err, fault.Invalid), err)
+	err = s.SetRetain(t.Context(), a.ID, true)
+	require.ErrorContains(t, err, "closed")
+	a, err = s.Account(t.Context(), "customer")
+	require.NoError(t, err)
+	require.NotNil(t, a.ClosedAt)
+	require.False(t, a.Retain)
 }
 
 // flaky is a board that loses every third write.

@@ -393,9 +393,10 @@ func (q *Queries) RevokeKey(ctx context.Context, id string) (string, error) {
 }
 
 const setRetain = `-- name: SetRetain :execrows
-update accounts set retain = $1 where id = $2
+update accounts set retain = $1 where id = $2 and closed_at is null and kind = 'customer'
 `
 
+// SetRetain changes no row when the account is not there or closed.
 func (q *Queries) SetRetain(ctx context.Context, retain bool, iD string) (int64, error) {
 	result, err := q.db.Exec(ctx, setRetain, retain, iD)
 	if err != nil {
