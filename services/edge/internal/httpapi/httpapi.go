@@ -186,6 +186,13 @@ func (s *Server) routes() {
 		if s.draining.Load() || !s.deps.Healthy() {
 			return c.SendStatus(fiber.StatusServiceUnavailable)
 		}
+		// Who shows a key asks whether it is known here yet, without a request that
+		// would have to be refused.
+		if key := secret(&c.Request().Header, s.deps.Speaker(c.Path())); key != "" {
+			if _, err := s.deps.Check(key); err != nil {
+				return c.SendStatus(fiber.StatusUnauthorized)
+			}
+		}
 		return c.SendStatus(fiber.StatusOK)
 	})
 	s.app.Use(s.origin)

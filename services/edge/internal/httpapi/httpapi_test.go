@@ -251,6 +251,22 @@ func TestModelsNeedNoKey(t *testing.T) {
 	}
 }
 
+func TestReadinessTellsOfAKeyWhetherItIsKnown(t *testing.T) {
+	t.Parallel()
+	addr, _ := start(t, good)
+	for authorization, status := range map[string]int{
+		"": 200, "Bearer " + goodKey: 200, "Bearer sk-engy-unknown-0123": 401, "Basic eDp5": 200,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/readyz", nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", authorization)
+		resp, err := client(t).Do(req)
+		require.NoError(t, err)
+		require.Equal(t, status, resp.StatusCode, authorization)
+		_ = resp.Body.Close()
+	}
+}
+
 func TestSizesAtTheDoor(t *testing.T) {
 	t.Parallel()
 	addr, _ := start(t, good)
