@@ -157,6 +157,22 @@ func translateState(pe *pgconn.PgError, err error) error {
 	return err
 }
 
+// Unmigrated tells whether err is of a database without our schema, or with an
+// older one.
+func Unmigrated(err error) bool {
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) {
+		return false
+	}
+	switch pe.Code {
+	case "42P01", "42703", "42883": // undefined table, column, function
+		return true
+	case "22023": // the role to take on does not exist, which is told at the start
+		return pe.Severity == "FATAL"
+	}
+	return false
+}
+
 // Violates tells whether err broke the named constraint.
 func Violates(err error, constraint string) bool {
 	var pe *pgconn.PgError

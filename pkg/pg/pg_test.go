@@ -46,6 +46,25 @@ func TestErrorsGetTheirCodeOnce(t *testing.T) {
 	require.False(t, pg.Violates(err, "another"))
 }
 
+func TestADatabaseWithoutSchemaIsToldFromOthers(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t, sql.Billing())
+	pool := pgtest.Open(t, pg.Config{DSN: dsn, Name: "owner"})
+	for statement, want := range map[string]bool{
+		"select * from nowhere":             true,
+		"select nothing from accounts":      true,
+		"select nothing()":                  true,
+		"set statement_timeout = 'nothing'": false,
+		"select 1 / 0":                      false,
+	} {
+		_, err := pool.Exec(t.Context(), statement)
+		require.Error(t, err)
+		require.Equal(t, want, pg.Unmigrated(pg.Translate(err)), statement)
+	}
+	_, err := pg.Open(t.Context(), pg.Config{DSN: dsn, Role: "engy_nobody"})
+	require.True(t, pg.Unmigrated(err), err)
+}
+
 func TestATransactionIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, sql.Billing())

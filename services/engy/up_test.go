@@ -1,8 +1,10 @@
 package main_test
 
 import (
+	"bytes"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +14,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/engy-ai/engy/pkg/pg/pgtest"
+	"github.com/engy-ai/engy/sql"
 )
 
 const demoKey = "sk-engy-demo-0123456789"
@@ -147,6 +152,64 @@ func TestKeysAndAccountsByVerbs(t *testing.T) {
 	out, err = verb(t, env, "reconcile")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "the ledger adds up")
+}
+
+func TestVerbsSayWhatIsRefusedAndWhatKeysMayDo(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t, sql.Billing())
+	env := []string{"DATABASE_URL=" + dsn, "NATS_URL="}
+	for _, args := range [][]string{
+		{"account", "create", "bob"},
+		{"account", "create", "eve"},
+		{"account", "credit", "bob", "9000000000000"},
+		{"account", "close", "eve"},
+		{"key", "create", "bob"},
+		{"key", "create", "bob", "--spend-usd", "1.5", "--concurrent", "7", "--model", "glm-5.2"},
+	} {
+		out, err := verb(t, env, args...)
+		require.NoError(t, err, out)
+		require.NotContains(t, out, "warning")
+	}
+	for _, x := range []struct{ args, ends string }{
+		{"account create bob", "an account of this name exists already"},
+		{"account credit nobody 1", "no such account"},
+		{"account credit bob 9000000000000", "amount out of range"},
+		{"account credit eve 1", "the account is closed, and closed accounts take no money"},
+		{"account retain eve on", "it is closed, and closed accounts stay closed"},
+		{"key create eve", "it is closed, and closed accounts stay closed"},
+		{"key create nobody", "no such account"},
+		{"key list nobody", "no such account"},
+		{"key revoke key-none", "no such key, or it is revoked already"},
+	} {
+		out, err := verb(t, env, strings.Fields(x.args)...)
+		require.Error(t, err, x.args)
+		require.True(t, strings.HasSuffix(out, ": "+x.ends+"\n"), "%s: %s", x.args, out)
+		require.Equal(t, 1, strings.Count(out, "\n"), "%s: %s", x.args, out)
+	}
+
+	blank, err := url.Parse(dsn)
+	require.NoError(t, err)
+	blank.Path = "/postgres" // a database that nobody has migrated
+	out, err := verb(t, []string{"DATABASE_URL=" + blank.String()}, "account", "list")
+	require.Error(t, err)
+	require.Contains(t, out, "run `engy migrate`\n")
+	require.NotContains(t, out, "SQLSTATE")
+
+	// Scripts read the key; what is odd of it stands beside.
+	c := exec.Command(program, "key", "create", "bob", "--model", "nonsense")
+	c.Env = append(os.Environ(), env...)
+	var warnings bytes.Buffer
+	c.Stderr = &warnings
+	made, err := c.Output()
+	require.NoError(t, err)
+	require.Regexp(t, `^key key-\w+\nsk-engy-\S+\n$`, string(made))
+	require.Contains(t, warnings.String(), `no model "nonsense"`)
+
+	out, err = verb(t, env, "key", "list", "bob")
+	require.NoError(t, err, out)
+	require.Regexp(t, `SPENT USD +LIMIT USD +CONCURRENT +MODELS +STATE`, out)
+	require.Regexp(t, `0\.000000 +none +any +all +active`, out)
+	require.Regexp(t, `0\.000000 +1\.500000 +7 +glm-5\.2 +active`, out)
 }
 
 func TestAWrongCommandSaysWhyInOneLine(t *testing.T) {

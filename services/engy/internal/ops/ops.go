@@ -1,6 +1,7 @@
 // Package ops holds the operators' verbs: accounts, keys, migrations, the proof
 // of the ledger. They work on the ledger's database, named by DATABASE_URL or
 // found beside a running `engy up`; services hear of changes from the database.
+// What is refused is refused in our own words, not in the database's.
 // To add a verb, add its command and a line in Commands.
 package ops
 
@@ -11,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/engy-ai/engy/pkg/boot"
 	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/catalog"
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/money"
 	"github.com/engy-ai/engy/pkg/pg"
@@ -29,7 +32,37 @@ import (
 
 // Commands lists the verbs.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{accountCommand(), keyCommand(), migrateCommand(), reconcileCommand(), retainedCommand()}
+	all := []*cobra.Command{accountCommand(), keyCommand(), migrateCommand(), reconcileCommand(), retainedCommand()}
+	rim(all)
+	return all
+}
+
+// rim makes verbs and those below them fail in plain words.
+func rim(verbs []*cobra.Command) {
+	for _, c := range verbs {
+		if run := c.RunE; run != nil {
+			c.RunE = func(c *cobra.Command, args []string) error { return plain(run(c, args)) }
+		}
+		rim(c.Commands())
+	}
+}
+
+// plain leaves out the cause of a refusal: it repeats in the driver's words what
+// the message says. Of what is broken or out of reach the cause is all that
+// there is to go by, and verbs have no log to keep it: there it stays.
+func plain(err error) error {
+	if pg.Unmigrated(err) {
+		return fault.New(fault.Unavailable, "the database's schema is not there, or older than this program: run `engy migrate`")
+	}
+	f := fault.Of(err)
+	if f == nil || f.Unwrap() == nil {
+		return err
+	}
+	switch f.Code {
+	case fault.Unavailable, fault.Timeout, fault.Internal:
+		return err
+	}
+	return errors.New(strings.TrimSuffix(err.Error(), ": "+f.Unwrap().Error()))
 }
 
 // BusFile is where, in its data directory, `engy up` keeps the URL of its bus.
@@ -77,7 +110,7 @@ func ledger(c *cobra.Command, run func(ctx context.Context, a *billing.Admin, ou
 			return err
 		}
 		defer admin.Close()
-		out := &printer{w: c.OutOrStdout()}
+		out := &printer{w: c.OutOrStdout(), warnings: c.ErrOrStderr()}
 		return errors.Join(run(c.Context(), admin, out, args), out.err)
 	}
 }
@@ -144,18 +177,27 @@ func accountCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return table(out, "ID\tNAME\tBALANCE USD\tHELD USD\tOPEN HOLDS\tRETENTION", func(w *printer) {
+			return table(out, "ID\tNAME\tBALANCE USD\tHELD USD\tOPEN HOLDS\tRETENTION\tSTATE", func(w *printer) {
 				for _, x := range accounts {
 					retention := "off"
 					if x.Retain {
 						retention = "on"
 					}
-					w.printf("%s\t%s\t%s\t%s\t%d\t%s\n", x.ID, x.Name, x.Micro.USD(), x.Held.USD(), x.OpenHolds, retention)
+					w.printf("%s\t%s\t%s\t%s\t%d\t%s\t%s\n",
+						x.ID, x.Name, x.Micro.USD(), x.Held.USD(), x.OpenHolds, retention, state("open", "closed", x.ClosedAt))
 				}
 			})
 		})
 	c.AddCommand(create, credit, closeVerb(), retainVerb(), list)
 	return c
+}
+
+// state says what something is, and when it ended.
+func state(alive, ended string, at *time.Time) string {
+	if at == nil {
+		return alive
+	}
+	return ended + " " + at.UTC().Format(time.RFC3339)
 }
 
 func table(out *printer, head string, rows func(w *printer)) error {
@@ -170,11 +212,19 @@ func table(out *printer, head string, rows func(w *printer)) error {
 type printer struct {
 	w   io.Writer
 	err error
+	// warnings are told beside what scripts read; nil where there are none.
+	warnings io.Writer
 }
 
 func (p *printer) printf(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+func (p *printer) warn(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.warnings, format, args...)
 	}
 }
 
@@ -244,33 +294,14 @@ func keyCommand() *cobra.Command {
 				return err
 			}
 			out.printf("key %s\n%s\n", id, secret)
-			return nil
+			return unknown(out, models)
 		})
 	create.Flags().StringVar(&name, "name", "", "what people call the key")
 	create.Flags().StringVar(&limit, "spend-usd", "", "US dollars that the key may spend in all")
 	create.Flags().StringSliceVar(&models, "model", nil, "model that the key may use; may be repeated; none means all")
 	create.Flags().Int64Var(&concurrent, "concurrent", 0, "jobs that may be under way at once; 0 means no limit")
 
-	list := verb("list ACCOUNT", "List the keys of an account", cobra.ExactArgs(1),
-		func(ctx context.Context, a *billing.Admin, out *printer, args []string) error {
-			account, err := a.Account(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			keys, err := a.ListKeys(ctx, account.ID)
-			if err != nil {
-				return err
-			}
-			return table(out, "ID\tKEY\tNAME\tSPENT USD\tMODELS\tSTATE", func(w *printer) {
-				for _, k := range keys {
-					state := "active"
-					if k.RevokedAt != nil {
-						state = "revoked " + k.RevokedAt.UTC().Format(time.RFC3339)
-					}
-					w.printf("%s\t%s…\t%s\t%s\t%s\t%s\n", k.ID, k.Shown, k.Name, k.Spent.USD(), strings.Join(k.Models, ","), state)
-				}
-			})
-		})
+	list := verb("list ACCOUNT", "List the keys of an account with what they spent and may do", cobra.ExactArgs(1), listKeys)
 	revoke := verb("revoke KEY-ID", "End a key at every edge", cobra.ExactArgs(1),
 		func(ctx context.Context, a *billing.Admin, out *printer, args []string) error {
 			if err := a.RevokeKey(ctx, args[0]); err != nil {
@@ -281,6 +312,48 @@ func keyCommand() *cobra.Command {
 		})
 	c.AddCommand(create, list, revoke)
 	return c
+}
+
+func listKeys(ctx context.Context, a *billing.Admin, out *printer, args []string) error {
+	account, err := a.Account(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	keys, err := a.ListKeys(ctx, account.ID)
+	if err != nil {
+		return err
+	}
+	return table(out, "ID\tKEY\tNAME\tSPENT USD\tLIMIT USD\tCONCURRENT\tMODELS\tSTATE", func(w *printer) {
+		for _, k := range keys {
+			limit, concurrent, models := "none", "any", "all"
+			if k.SpendMax != nil {
+				limit = k.SpendMax.USD()
+			}
+			if k.ConcurrentMax != nil {
+				concurrent = strconv.FormatInt(*k.ConcurrentMax, 10)
+			}
+			if len(k.Models) > 0 {
+				models = strings.Join(k.Models, ",")
+			}
+			w.printf("%s\t%s…\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Shown, k.Name, k.Spent.USD(),
+				limit, concurrent, models, state("active", "revoked", k.RevokedAt))
+		}
+	})
+}
+
+// unknown warns of models that a key may use and the catalogue does not have. It
+// may be no mistake: those of local engines are not in it.
+func unknown(out *printer, models []string) error {
+	known, err := catalog.Default()
+	if err != nil {
+		return err
+	}
+	for _, name := range models {
+		if row, ok := known.Find(name); !ok || row.ID != name {
+			out.warn("warning: the catalogue has no model %q: the key works only where a local engine serves it under this name\n", name)
+		}
+	}
+	return nil
 }
 
 func migrateCommand() *cobra.Command {
