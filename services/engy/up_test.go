@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -152,6 +153,51 @@ func TestKeysAndAccountsByVerbs(t *testing.T) {
 	out, err = verb(t, env, "reconcile")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "the ledger adds up")
+}
+
+// What is revoked or closed stays so, and does not keep the platform from starting.
+func TestUpStartsWithoutItsKeyOrItsAccount(t *testing.T) {
+	t.Parallel()
+	data, env := filepath.Join(t.TempDir(), "data"), []string{"DATABASE_URL=" + pgtest.DSN(t, sql.Billing()), "NATS_URL="}
+	args := []string{"up", "--listen", "127.0.0.1:0", "--data", data, "--credit-usd", "2.5"}
+	seen := map[string]bool{}
+	run := func() string {
+		p := spawn(t, "up", env, args...)
+		c := &cluster{t: t, api: p.address()}
+		raw, err := os.ReadFile(filepath.Join(data, "demo-key"))
+		require.NoError(t, err)
+		key := strings.TrimSpace(string(raw))
+		require.Contains(t, p.log.String(), "Bearer "+key, "the key is printed")
+		require.Equal(t, "stop", c.fold(c.chat(key, hello("[[sim tokens=3]]", true))).Finish)
+		require.NotContains(t, p.log.String(), "request refused", "nobody asked for what is refused")
+		require.Zero(t, p.stop())
+		seen[key] = true
+		return key
+	}
+	first := run()
+	require.Equal(t, first, run(), "a key is kept")
+	out, err := verb(t, env, "key", "list", "demo")
+	require.NoError(t, err, out)
+	out, err = verb(t, env, "key", "revoke", regexp.MustCompile("key-[0-9a-f]+").FindString(out))
+	require.NoError(t, err, out)
+	second := run()
+	require.Equal(t, second, run())
+
+	out, err = verb(t, env, "account", "close", "demo")
+	require.NoError(t, err, out)
+	third := run()
+	require.Equal(t, third, run())
+	require.Len(t, seen, 3)
+	out, err = verb(t, env, "account", "list")
+	require.NoError(t, err, out)
+	require.Regexp(t, `demo +2\.49.* closed 20`, out)
+	require.Regexp(t, `demo-2 +2\.49.* open`, out)
+
+	out, err = verb(t, env, append(args, "--key", first)...)
+	require.Error(t, err)
+	require.Equal(t, "invalid: the key of --key was revoked, which is for good: choose another, or leave --key out\n", out)
+	out, err = verb(t, env, "reconcile")
+	require.NoError(t, err, out)
 }
 
 func TestVerbsSayWhatIsRefusedAndWhatKeysMayDo(t *testing.T) {
