@@ -162,7 +162,8 @@ func only(raw jsontext.Value) (jsontext.Value, error) {
 	return one, nil
 }
 
-// tokenIDs checks a list of token ids, which is valid JSON, and keeps it as it came.
+// tokenIDs checks a list of token ids, which is valid JSON, and keeps it as it came,
+// unless numbers in it are not written plainly.
 func tokenIDs(raw jsontext.Value) (llm.TokenIDs, error) {
 	bad := fault.At("prompt", "a token id must be a whole number from 0 to "+strconv.Itoa(tokenIDMax))
 	some := false
@@ -171,6 +172,9 @@ func tokenIDs(raw jsontext.Value) (llm.TokenIDs, error) {
 		case c == ',' || c == ' ' || c == '\t' || c == '\n' || c == '\r':
 			continue
 		case c < '0' || c > '9':
+			if ids, ok := plainIDs(raw); ok {
+				return tokenIDs(ids)
+			}
 			return nil, bad
 		}
 		id := 0
@@ -186,6 +190,18 @@ func tokenIDs(raw jsontext.Value) (llm.TokenIDs, error) {
 		return nil, fault.At("prompt", "prompt must not be empty")
 	}
 	return llm.TokenIDs(raw), nil
+}
+
+// plainIDs writes a list of whole numbers plainly, and tells whether it is one.
+func plainIDs(raw jsontext.Value) (ids jsontext.Value, ok bool) {
+	ids = append(make([]byte, 0, len(raw)), '[')
+	ok = wire.Elements(raw, func(value jsontext.Value) bool {
+		plain, ok := wire.Whole(value)
+		ids = append(append(ids, plain...), ',')
+		return ok && plain[0] != '-'
+	})
+	ids[len(ids)-1] = ']'
+	return ids, ok
 }
 
 // logprobs reads what is to be scored. An offset makes it the call that scores a

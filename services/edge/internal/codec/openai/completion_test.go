@@ -44,7 +44,7 @@ func TestTheBoundsOfARawPrompt(t *testing.T) {
 	t.Parallel()
 	for good, bad := range map[string]string{
 		`"prompt":[2147483647]`:                   `"prompt":[2147483648]`,
-		`"prompt":[0]`:                            `"prompt":[-0]`,
+		`"prompt":[0]`:                            `"prompt":[-1]`,
 		`"prompt":"x","logprobs":30`:              `"prompt":"x","logprobs":31`,
 		`"prompt":"x","logprobs":1`:               `"prompt":"x","logprobs":0`,
 		`"prompt":"x","max_tokens":1`:             `"prompt":"x","max_tokens":0`,
@@ -74,6 +74,8 @@ func TestNoBodyWithARawPromptIsDear(t *testing.T) {
 		`{"model":"m","prompt":[MANY]}`:             `1`,
 		`{"model":"m","prompt":[MANY ]}`:            `"x"`,
 		`{"model":"m","prompt":[[MANY]]}`:           `12345`,
+		`{"model":"m","prompt":[MANY,1.0]}`:         `1`,
+		`{"model":"m","prompt":[MANY  ]}`:           `1.0`,
 		`{"model":"m","prompt":[MANY,"x"]}`:         `[1]`,
 		`{"model":"m","prompt":"x","extra":[MANY]}`: `{"a":1}`,
 	})

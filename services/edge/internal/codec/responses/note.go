@@ -70,6 +70,12 @@ func (n *note) repeat(in *request) error {
 		}
 		return nil
 	})
+	for _, name := range []string{"max_output_tokens", "max_tool_calls", "top_logprobs"} {
+		// Clients read these into integers.
+		if plain, ok := wire.Whole(sent[name]); ok {
+			sent[name] = plain
+		}
+	}
 	n.echo = appendEcho(nil, func(name string) jsontext.Value { return sent[name] })
 	return err
 }

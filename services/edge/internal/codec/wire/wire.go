@@ -170,26 +170,6 @@ func Text[V ~[]byte](field string, raw V) (llm.Verbatim, error) {
 	return nil, fault.At(field, field+" must be a string")
 }
 
-// Count reads a whole number of at least low; absent and null give 0. What is
-// larger than an int64 is as good as the largest one: limits lower it anyway.
-func Count(field string, raw jsontext.Value, low int64) (int64, error) {
-	if len(raw) == 0 || raw.Kind() == 'n' {
-		return 0, nil
-	}
-	bad := fault.At(field, field+" must be a whole number of at least "+strconv.FormatInt(low, 10))
-	if raw.Kind() != '0' {
-		return 0, bad
-	}
-	n, err := strconv.ParseInt(string(raw), 10, 64)
-	if errors.Is(err, strconv.ErrRange) && raw[0] != '-' {
-		return 1<<63 - 1, nil
-	}
-	if err != nil || n < low {
-		return 0, bad
-	}
-	return n, nil
-}
-
 // Members walks the members of an object in their order.
 func Members(raw jsontext.Value, take func(name string, value jsontext.Value) error) error {
 	if len(raw) == 0 {
@@ -215,6 +195,25 @@ func Members(raw jsontext.Value, take func(name string, value jsontext.Value) er
 		}
 	}
 	return nil
+}
+
+// Elements walks the values of a list in their order, as long as take says true. It
+// tells whether raw is a list that was walked to its end.
+func Elements(raw jsontext.Value, take func(value jsontext.Value) bool) bool {
+	if raw.Kind() != '[' {
+		return false
+	}
+	dec := jsontext.NewDecoder(bytes.NewBuffer(raw))
+	if _, err := dec.ReadToken(); err != nil {
+		return false
+	}
+	for dec.PeekKind() != ']' {
+		value, err := dec.ReadValue()
+		if err != nil || !take(value) {
+			return false
+		}
+	}
+	return true
 }
 
 // Quote appends a JSON string. What is not UTF-8 becomes U+FFFD.
