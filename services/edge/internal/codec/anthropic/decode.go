@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/engy-ai/engy/pkg/fault"
@@ -168,6 +167,9 @@ func extra(req *llm.Request, in *request) error {
 	if err != nil {
 		return err
 	}
+	if err := wire.Settings(req.Extra); err != nil {
+		return err
+	}
 	if err := stops(req, in.Stops); err != nil {
 		return err
 	}
@@ -199,11 +201,15 @@ func stops(req *llm.Request, raw jsontext.Value) error {
 	if len(raw) == 0 || raw.Kind() == 'n' {
 		return nil
 	}
-	var list []string
-	if err := json.Unmarshal(raw, &list); err != nil {
+	some := false
+	texts := wire.Elements(raw, func(value jsontext.Value) bool {
+		some = true
+		return value.Kind() == '"'
+	})
+	if !texts {
 		return fault.At("stop_sequences", "stop_sequences must be a list of strings")
 	}
-	if len(list) > 0 {
+	if some {
 		set(req, "stop", bytes.Clone(raw))
 	}
 	return nil

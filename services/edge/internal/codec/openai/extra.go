@@ -36,15 +36,19 @@ func known(name string) bool {
 // cacheKeyBytesMax bounds what is read of a cache's name.
 const cacheKeyBytesMax = 1024
 
-// Settings keeps the members of a request that the platform does not read, as Extra
-// does, and reads what the caller calls its cache.
+// Settings keeps the members of a request that the platform does not act on, as Extra
+// does, checks those that engines read of how to answer, and reads what the caller
+// calls its cache.
 func Settings(req *llm.Request, raw jsontext.Value, drop ...string) (err error) {
 	req.Extra, err = extra(raw, drop, func(name string, value jsontext.Value) {
 		if name == "prompt_cache_key" && value.Kind() == '"' {
 			req.CacheKey = string(value[:min(len(value), cacheKeyBytesMax)])
 		}
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return wire.Settings(req.Extra)
 }
 
 // Extra keeps the members that the platform does not read, in their order and

@@ -125,6 +125,7 @@ func TestNoBodyIsDear(t *testing.T) {
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[MANY]}`:                 `{"type":"web_search"}`,
 		`{"model":"m","messages":[MANY]}`:                                                         `{"role":"user","content":""}`,
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"stop":[MANY]}`:                  `"x"`,
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"stop_token_ids":[MANY]}`:        `1e9`,
 	})
 }
 
