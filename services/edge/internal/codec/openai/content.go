@@ -1,6 +1,8 @@
 package openai
 
 import (
+	"strconv"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -64,6 +66,10 @@ func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		}
 		c.parts = make([]llm.Part, 0, len(parts))
 		for i := range parts {
+			if parts[i].blank() {
+				at := wire.FieldName(dec.StackPointer()) + "[" + strconv.Itoa(i) + "]"
+				return fault.At(at, at+" must be a part with a type")
+			}
 			if err := c.take(&parts[i]); err != nil {
 				return err
 			}
@@ -76,6 +82,12 @@ func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		return dec.SkipValue()
 	}
 	return fault.At("messages", "content must be a string, a list of parts, or null")
+}
+
+// blank tells that a part says nothing of what it is. One without a type is a text,
+// as some clients send it, if it has one; null reads as an empty object does.
+func (p *part) blank() bool {
+	return p.Type == "" && (len(p.Text) == 0 || p.Text.Kind() == 'n')
 }
 
 // textPart keeps a text as it came.

@@ -118,6 +118,9 @@ func (c *content) parts(field string) ([]llm.Part, error) {
 		var made llm.Part
 		switch p.Type {
 		case "input_text", "output_text", "text", "summary_text", "reasoning_text", "":
+			if p.blank() {
+				return nil, fault.At(at, at+" must be a part with a type")
+			}
 			made, err = text(at+".text", p.Text)
 		case "refusal":
 			made, err = text(at+".refusal", p.Refusal)
@@ -139,6 +142,12 @@ func (c *content) parts(field string) ([]llm.Part, error) {
 		out = append(out, made)
 	}
 	return out, nil
+}
+
+// blank tells that a part says nothing of what it is, as null does: one without a
+// type is a text only if it has one.
+func (p *part) blank() bool {
+	return p.Type == "" && (len(p.Text) == 0 || p.Text.Kind() == 'n')
 }
 
 // text makes a part of a text.

@@ -74,20 +74,20 @@ func Refusal(err error) error {
 	}
 	var semantic *json.SemanticError
 	if errors.As(err, &semantic) {
-		field := fieldName(semantic.JSONPointer)
+		field := FieldName(semantic.JSONPointer)
 		return fault.At(field, field+" has the wrong type")
 	}
 	var syntax *jsontext.SyntacticError
 	if errors.As(err, &syntax) && errors.Is(syntax.Err, jsontext.ErrDuplicateName) {
-		field := fieldName(syntax.JSONPointer)
+		field := FieldName(syntax.JSONPointer)
 		return fault.At(field, field+" appears twice")
 	}
 	return fault.New(fault.Invalid, "the body is not valid JSON")
 }
 
-// fieldName writes a JSON pointer the way callers write fields:
+// FieldName writes a JSON pointer the way callers write fields:
 // messages[0].content.
-func fieldName(p jsontext.Pointer) string {
+func FieldName(p jsontext.Pointer) string {
 	var b strings.Builder
 	for token := range p.Tokens() {
 		if _, err := strconv.Atoi(token); err == nil && b.Len() > 0 {
