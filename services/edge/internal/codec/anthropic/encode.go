@@ -94,7 +94,10 @@ func (a *answer) use(b []byte, c llm.Call) []byte {
 }
 
 // input writes the arguments of a call. What was cut is no JSON; it is shown as
-// it is, in a string, so that nobody takes it for a whole call.
+// it is, in a string, so that nobody takes it for a whole call. A list or a number,
+// which the tool did not ask for, is shown as it is too: a stream has shown its
+// pieces when that is seen, and an object made of it would be arguments that the
+// model never gave.
 func input(b []byte, arguments string) []byte {
 	arguments = strings.Trim(arguments, " \n\t\r")
 	switch {
