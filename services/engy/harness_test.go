@@ -166,10 +166,11 @@ type cluster struct {
 }
 
 type shape struct {
-	workers int
-	credit  string
-	edgeEnv []string
-	simEnv  []string
+	workers   int
+	credit    string
+	edgeEnv   []string
+	simEnv    []string
+	workerEnv []string
 }
 
 func newCluster(t *testing.T, s shape) *cluster {
@@ -188,7 +189,7 @@ func newCluster(t *testing.T, s shape) *cluster {
 	c.startBilling()
 	c.sim = c.engine("sim", s.simEnv...)
 	for range max(1, s.workers) {
-		c.addWorker()
+		c.addWorker(s.workerEnv...)
 	}
 	c.addEdge(s.edgeEnv...)
 	return c

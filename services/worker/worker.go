@@ -123,14 +123,14 @@ func join(ctx context.Context, cfg Config, d Deps, eng engine.Engine, kind strin
 		ids = append(ids, m.ID)
 	}
 	d.Log.Info("joining the fleet", "worker", id, "name", name, "engine", kind, "models", strings.Join(ids, ","))
-	ctx, leave := context.WithCancel(ctx)
-	defer leave()
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		if watch(ctx, eng) {
-			d.Log.Warn("the engine is lost", "engine", cfg.Engine)
-			leave()
+		if err := watch(ctx, eng); err != nil {
+			d.Log.Warn("the engine is lost", "engine", cfg.Engine, "error", err)
+			leave(err)
 		}
 	}()
 	if d.Joined != nil {
@@ -140,18 +140,23 @@ func join(ctx context.Context, cfg Config, d Deps, eng engine.Engine, kind strin
 		Worker: id, Name: name, Region: cfg.Region, Classes: bus.Covers(cfg.ZDR, cfg.Proof),
 		Kind: kind, Models: models, Slots: cfg.Slots, Grace: cfg.Grace,
 	}, d.Bus, eng, d.Log).Run(ctx)
-	leave()
+	leave(nil)
 	<-watched
 	return err
 }
 
-// watch looks after the engine, and tells whether it was lost before ctx ended.
-func watch(ctx context.Context, eng engine.Engine) bool {
+// watch looks after the engine, and tells what it missed when the engine was lost
+// before ctx ended.
+func watch(ctx context.Context, eng engine.Engine) error {
+	tick := time.NewTicker(ProbeEvery)
+	defer tick.Stop()
 	misses := 0
 	for {
-		pause(ctx)
-		if ctx.Err() != nil {
-			return false
+		// A probe that was waited for in vain is followed by the next without a pause.
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
 		}
 		look, cancel := context.WithTimeout(ctx, ProbeWait)
 		err := eng.Health(look)
@@ -159,8 +164,8 @@ func watch(ctx context.Context, eng engine.Engine) bool {
 		if misses++; err == nil {
 			misses = 0
 		}
-		if misses >= ProbeMisses {
-			return true
+		if misses >= ProbeMisses && ctx.Err() == nil {
+			return err
 		}
 	}
 }

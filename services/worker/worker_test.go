@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type engine struct {
 	*httptest.Server
 	calls, running atomic.Int64
-	down           atomic.Bool
+	down, dead     atomic.Bool
 	// release lets slow answers go on.
 	release chan struct{}
 }
@@ -47,6 +47,9 @@ func newEngine(t *testing.T) *engine {
 		_, _ = w.Write([]byte(`{"object":"list","data":[{"id":"big/model","object":"model","owned_by":"vllm","max_model_len":8192}]}`))
 	})
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		if e.dead.Load() {
+			panic(http.ErrAbortHandler) // the connection ends without a word
+		}
 		if e.down.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
@@ -389,6 +392,42 @@ func TestAnEngineThatIsDownIsNotInTheFleet(t *testing.T) {
 	w.eventually("the worker has left", func() bool { return len(w.fleet) == 0 })
 	w.engine.down.Store(false)
 	w.eventually("the worker is back, under another id", func() bool { _, same := w.fleet[first]; return len(w.fleet) == 1 && !same })
+}
+
+func TestAnEngineThatIsLostHoldsNoJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *worker.Config) { c.Grace = time.Hour })
+	w.deaf = true
+	w.own()
+	w.offer("over", 1)
+	w.eventually("the first job runs", func() bool { return w.texts["over"] != "" })
+	w.engine.release <- struct{}{}
+	w.eventually("its end has come", func() bool { return w.ends["over"].Outcome == pricing.Finished })
+	w.offer("held", 1)
+	w.eventually("the second job runs", func() bool { return w.texts["held"] != "" })
+	w.engine.dead.Store(true)
+	w.eventually("the held job is given up", func() bool { return w.ends["held"].Outcome == pricing.Failed })
+	w.eventually("the fleet is left", func() bool { return len(w.fleet) == 0 })
+	require.Empty(t, w.reports, "what is over still waits for its booking")
+	w.mu.Lock()
+	w.deaf = false
+	w.mu.Unlock()
+	w.engine.dead.Store(false)
+	w.eventually("the worker is back", func() bool { return len(w.fleet) == 1 })
+	require.Empty(t, w.reports)
+}
+
+// An engine that says that it is not well may still finish what it has.
+func TestAnEngineThatIsNotWellFinishesWhatItHas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *worker.Config) { c.Grace = time.Hour })
+	w.own()
+	w.offer("j1", 1)
+	w.eventually("the job runs", func() bool { return w.texts["j1"] != "" && len(w.fleet) == 1 })
+	w.engine.down.Store(true)
+	w.eventually("the worker has left", func() bool { return len(w.fleet) == 0 })
+	close(w.engine.release)
+	w.eventually("the job is finished", func() bool { return w.ends["j1"].Outcome == pricing.Finished })
 }
 
 func TestAStopFinishesWhatIsHeld(t *testing.T) {

@@ -24,7 +24,7 @@ type Engine interface {
 	// Done, with Usage; Failed is never pushed. Without Done it returns an
 	// error: what sink returned, unchanged, or a *fault.Error whose message is
 	// safe to show. When ctx ends, the engine is told to stop and the error
-	// wraps ctx's cause.
+	// wraps ctx's cause. With ErrLost as the cause it is not spoken to any more.
 	//
 	// The Usage is valid also beside an error: what the engine is known to have
 	// produced by then. Where the engine did not tell, each event with text
@@ -37,11 +37,16 @@ type Engine interface {
 	Count(ctx context.Context, name string, req *llm.Request) (int64, error)
 	// Facts asks the engine now what it serves.
 	Facts(ctx context.Context) (Facts, error)
-	// Health is nil when the engine says that it can work.
+	// Health is nil when the engine says that it can work, or says nothing and an
+	// answer of it comes meanwhile. One that says nothing at all gives an error that
+	// wraps ErrLost.
 	Health(ctx context.Context) error
 	// Close gives up idle connections. The engine itself goes on.
 	Close()
 }
+
+// ErrLost says that an engine does not answer any more.
+var ErrLost = openaihttp.ErrLost // read-only
 
 // Facts is what an engine says of itself.
 type Facts = facts.Engine

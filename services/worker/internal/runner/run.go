@@ -91,10 +91,10 @@ func (j *run) work(w bus.Work) {
 	events, end := j.attend(ctx, w, stream)
 	// The engine is free: the next job may come while this one is booked.
 	j.free()
-	ctx, stop = j.watched(context.WithoutCancel(j.r.work))
+	ctx, stop = j.watched(context.WithoutCancel(j.r.books))
 	defer stop(nil)
 	// A worker that must go waits a moment longer, and reports the job.
-	cut := context.AfterFunc(j.r.work, func() { time.AfterFunc(leaveWait, func() { stop(errStopping) }) })
+	cut := context.AfterFunc(j.r.books, func() { time.AfterFunc(leaveWait, func() { stop(errStopping) }) })
 	defer cut()
 	j.finish(ctx, stream, events, end)
 	j.r.mu.Lock()

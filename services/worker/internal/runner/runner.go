@@ -11,6 +11,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -49,7 +50,7 @@ type Config struct {
 	Kind    string
 	Models  []Model
 	Slots   int
-	// Grace is how long jobs may go on after a stop.
+	// Grace is how long jobs may go on after a stop, unless their engine is lost.
 	Grace time.Duration
 }
 
@@ -62,8 +63,9 @@ type Runner struct {
 	tracer trace.Tracer
 	bytes  *semaphore.Weighted
 	jobs   sync.WaitGroup
-	// work is the context of running jobs: it outlives the pulling.
-	work context.Context
+	// work is the context of running jobs: it outlives the pulling. What is over and
+	// not booked yet lives in books, which outlives an engine that is lost.
+	work, books context.Context
 
 	mu      sync.Mutex
 	running map[bus.Running]*run
@@ -98,13 +100,16 @@ func New(cfg Config, b *bus.Bus, e engine.Engine, log *slog.Logger) *Runner {
 }
 
 // Run serves until ctx ends, then drains: pulls nothing more, leaves the fleet,
-// and lets jobs finish for the grace.
+// and lets jobs finish for the grace. With engine.ErrLost as the cause they end at
+// once, and their owners may give them to somebody else.
 func (r *Runner) Run(ctx context.Context) error {
 	back, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	work, cut := context.WithCancelCause(back)
+	books, cut := context.WithCancelCause(back)
 	defer cut(nil)
-	r.work = work
+	work, lose := context.WithCancelCause(books)
+	defer lose(nil)
+	r.work, r.books = work, books
 
 	group, back := errgroup.WithContext(back)
 	pulling, halt := context.WithCancel(ctx)
@@ -132,7 +137,13 @@ func (r *Runner) Run(ctx context.Context) error {
 		}
 		pull.Go(func() error { return r.every(pulling, bus.HeartbeatEvery, r.beat) })
 		pull.Go(func() error { <-back.Done(); halt(); return nil })
-		pull.Go(func() error { r.beat(pulling); <-pulling.Done(); r.drain(cut); stop(); return nil })
+		pull.Go(func() error {
+			r.beat(pulling)
+			<-pulling.Done()
+			r.drain(context.Cause(ctx), lose, cut)
+			stop()
+			return nil
+		})
 		return pull.Wait()
 	})
 	return group.Wait()
@@ -151,11 +162,14 @@ func (r *Runner) queues() []bus.Queue {
 }
 
 // drain ends the worker's part in the fleet and waits for its jobs.
-func (r *Runner) drain(cut context.CancelCauseFunc) {
+func (r *Runner) drain(cause error, lose, cut context.CancelCauseFunc) {
 	r.mu.Lock()
 	r.stopped = true
 	r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.work), leaveWait)
+	if errors.Is(cause, engine.ErrLost) {
+		lose(engine.ErrLost) // nothing more will come
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.books), leaveWait)
 	defer cancel()
 	for _, m := range r.cfg.Models {
 		if err := r.bus.Leave(ctx, r.cfg.Worker, m.ID); err != nil {

@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/engy-ai/engy/pkg/fault"
@@ -36,7 +37,7 @@ func (e *Engine) Generate(ctx context.Context, name string, req *llm.Request, si
 		shorter.MaxTokens, x.req = room, &shorter
 		err = x.run(ctx)
 	}
-	if err != nil {
+	if err != nil && !lost(ctx) {
 		if !x.told {
 			x.abort(ctx)
 		}
@@ -44,6 +45,9 @@ func (e *Engine) Generate(ctx context.Context, name string, req *llm.Request, si
 	}
 	return x.answer.produced(), ended(ctx, err)
 }
+
+// lost tells whether ctx has ended because nobody is there to be told or asked.
+func lost(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrLost) }
 
 // spans tells how the span of a prompt that this request asks for is scored.
 func (x *exchange) spans() scoring {
@@ -110,6 +114,7 @@ func (x *exchange) run(parent context.Context) error {
 		defer x.outlive(parent, cancel)()
 	}
 	w := newWatch(idle, func() { cancel(errIdle) })
+	w.heard = &x.e.heard
 	err := x.exchange(ctx, w)
 	if err == nil {
 		// The answer is whole; that its connection ends well is not waited for.
@@ -134,6 +139,10 @@ func (x *exchange) outlive(parent context.Context, cancel context.CancelCauseFun
 	done, told := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(parent, func() {
 		defer close(told)
+		if lost(parent) {
+			cancel(ErrLost)
+			return
+		}
 		x.told = true
 		x.abort(parent)
 		late := time.NewTimer(AbortMax)
@@ -165,6 +174,7 @@ func (x *exchange) exchange(ctx context.Context, w *watch) error {
 	if err != nil {
 		return unreachable(err)
 	}
+	w.heard.Add(1)
 	w.r = res.Body
 	if res.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(io.LimitReader(w, PageBytesMax))
@@ -357,10 +367,11 @@ type watch struct {
 	r     io.ReadCloser // nil before an answer came
 	idle  time.Duration
 	timer *time.Timer
+	heard *atomic.Int64 // counts what came
 }
 
 func newWatch(idle time.Duration, tired func()) *watch {
-	w := &watch{idle: idle, timer: time.AfterFunc(idle, tired)}
+	w := &watch{idle: idle, timer: time.AfterFunc(idle, tired), heard: new(atomic.Int64)}
 	w.timer.Stop()
 	return w
 }
@@ -391,5 +402,8 @@ func (w *watch) Read(b []byte) (int, error) {
 	w.start()
 	n, err := w.r.Read(b)
 	w.stop()
+	if n > 0 {
+		w.heard.Add(1)
+	}
 	return n, err
 }

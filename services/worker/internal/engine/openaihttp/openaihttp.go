@@ -52,6 +52,8 @@ type Engine struct {
 	fixed  bool
 	kind   atomic.Pointer[quirks]
 	client *http.Client
+	// heard counts what came of answers: an engine that sends is alive.
+	heard atomic.Int64
 	// buffers are kept from stream to stream.
 	buffers sync.Pool
 }
@@ -113,6 +115,9 @@ func (e *Engine) request(ctx context.Context, path string, body []byte) (*http.R
 	}
 	return req, nil
 }
+
+// ErrLost is the cause of the end of work whose engine does not answer any more.
+var ErrLost = fault.New(fault.Engine, "the engine does not answer any more")
 
 // unreachable is what a broken connection means before an answer began.
 func unreachable(cause error) *fault.Error {

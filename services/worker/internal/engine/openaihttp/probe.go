@@ -2,6 +2,7 @@ package openaihttp
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -51,14 +52,27 @@ func (e *Engine) Facts(ctx context.Context) (facts.Engine, error) {
 	return all, ended(ctx, context.Cause(ctx))
 }
 
-// Health asks the engine whether it can work.
+// Health asks the engine whether it can work; see the interface in package engine.
 func (e *Engine) Health(ctx context.Context) error {
+	heard := e.heard.Load()
 	q, err := e.quirks(ctx)
 	if err == nil {
 		err = e.look(ctx, q.health, nil)
 	}
-	return ended(ctx, err)
+	if err == nil {
+		return nil
+	}
+	if err = ended(ctx, err); !silent(err) {
+		return err
+	}
+	if e.heard.Load() != heard {
+		return nil // it is busy with answers
+	}
+	return errors.Join(err, ErrLost)
 }
+
+// silent tells whether nothing came in answer to a question.
+func silent(err error) bool { return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout) }
 
 // quirks gives what is known of the kind, and asks when nothing is.
 func (e *Engine) quirks(ctx context.Context) (*quirks, error) {

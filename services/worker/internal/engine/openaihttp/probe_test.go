@@ -1,16 +1,19 @@
 package openaihttp_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/engy-ai/engy/pkg/fault"
+	"github.com/engy-ai/engy/pkg/llm"
 	"github.com/engy-ai/engy/services/worker/internal/engine/facts"
 	"github.com/engy-ai/engy/services/worker/internal/engine/openaihttp"
 )
@@ -193,4 +196,48 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		require.Error(t, err, cfg.URL)
 		require.NotContains(t, err.Error(), "pass")
 	}
+}
+
+// An engine that has no time for a question may have it for its answers.
+func TestAnEngineThatSendsIsAlive(t *testing.T) {
+	t.Parallel()
+	sends := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		for {
+			select {
+			case <-sends:
+				_, _ = io.WriteString(w, hello)
+				_ = http.NewResponseController(w).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	e := open(t, openaihttp.Config{Kind: openaihttp.VLLM}, mux)
+	probe := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		return e.Health(ctx)
+	}
+	require.ErrorIs(t, probe(), openaihttp.ErrLost, "nothing comes at all")
+
+	ctx, lose := context.WithCancelCause(t.Context())
+	came, over := make(chan struct{}, 1), make(chan error, 1)
+	go func() {
+		_, err := e.Generate(ctx, "m", ask(), func(llm.Event) error { came <- struct{}{}; return nil })
+		over <- err
+	}()
+	alive := make(chan error, 1)
+	require.Eventually(t, func() bool {
+		go func() { alive <- probe() }()
+		sends <- struct{}{}
+		<-came
+		return <-alive == nil // unless the token was there before the probe
+	}, patience, time.Millisecond)
+	require.ErrorIs(t, probe(), openaihttp.ErrLost, "nothing comes any more")
+	lose(openaihttp.ErrLost)
+	require.ErrorIs(t, <-over, openaihttp.ErrLost)
 }

@@ -1,0 +1,86 @@
+package main_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// littleEngine serves glm-5.2, answers a chat as it is told, and knows nothing else: no
+// tokenizer, no usage. It gives its address.
+func littleEngine(t *testing.T, chat http.HandlerFunc) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"object":"list","data":[{"id":"glm-5.2","object":"model","owned_by":"me","max_model_len":8192}]}`)
+	})
+	mux.HandleFunc("POST /v1/chat/completions", chat)
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// says answers with chunks: a delta each, and the last with the reason for the end.
+func says(finish string, deltas ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, d := range deltas {
+			_, _ = fmt.Fprintf(w, `data: {"choices":[{"index":0,"delta":%s,"finish_reason":null}]}`+"\n\n", d)
+		}
+		_, _ = fmt.Fprintf(w, `data: {"choices":[{"index":0,"delta":{},"finish_reason":%q}]}`+"\n\ndata: [DONE]\n\n", finish)
+	}
+}
+
+// secondAt is second with a worker that drives another engine.
+func (c *cluster) secondAt(engine string) {
+	c.t.Helper()
+	c.addWorker("WORKER_ENGINE="+engine, "WORKER_MODELS=glm-5.2,deepseek-v4.1-flash=glm-5.2")
+	c.eventually("the second worker is known", func() bool {
+		return strings.Contains(c.body(c.do("GET", "/v1/models", "", nil)), "deepseek-v4.1-flash")
+	})
+}
+
+// An engine that stands still answers nothing and closes nothing. Its worker finds out,
+// and does not keep what it has for the grace.
+func TestAnEngineThatStandsStillHoldsNoAnswer(t *testing.T) {
+	t.Parallel()
+	other := littleEngine(t, says("stop", `{"content":"here"}`, `{"content":" I am"}`))
+	c := newCluster(t, shape{workerEnv: []string{"WORKER_GRACE=1h"}})
+	before := c.balance()
+	_, lines, _ := c.open(hello("hi [[sim tokens=900 itl=200ms]]", true))
+	chunks(t, lines, 2)
+	waits := make(chan reply, 1)
+	go func() { waits <- c.fold(c.chat(c.key, hello("hi [[sim tokens=5 ttft=10m]]", true))) }()
+	c.running(2)
+	c.secondAt(other)
+	sim := slices.IndexFunc(c.logs, func(p *process) bool { return p.name == "sim" })
+	require.NoError(t, c.logs[sim].cmd.Process.Signal(syscall.SIGSTOP))
+	var moved reply
+	select {
+	case moved = <-waits:
+	case <-time.After(patience):
+		require.FailNow(t, "the answer does not come")
+	}
+	require.Nil(t, moved.Error)
+	require.Equal(t, "worker-2", moved.Engy.Worker)
+	require.Equal(t, "here I am", moved.Text)
+	// What has begun cannot move.
+	var begun reply
+	for lines.Scan() {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			begun.add(t, []byte(data))
+		}
+	}
+	require.NoError(t, lines.Err(), "the connection ends cleanly")
+	require.NotNil(t, begun.Error)
+	require.Equal(t, 502, begun.Error.Code)
+	require.Equal(t, moved.Engy.ChargedMicro, int64(c.settled(before)))
+}
