@@ -84,3 +84,22 @@ func TestAnEngineThatStandsStillHoldsNoAnswer(t *testing.T) {
 	require.Equal(t, 502, begun.Error.Code)
 	require.Equal(t, moved.Engy.ChargedMicro, int64(c.settled(before)))
 }
+
+// An engine that ends a connection without a word has failed, and nothing is overloaded.
+func TestAnEngineThatHangsUpHasFailed(t *testing.T) {
+	t.Parallel()
+	hangsUp := littleEngine(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	c := newCluster(t, shape{workerEnv: []string{"WORKER_ENGINE=" + hangsUp}})
+	before := c.balance()
+	for _, stream := range []bool{true, false} {
+		resp := c.chat(c.key, hello("hi", stream))
+		require.Equal(t, 502, resp.StatusCode)
+		r := c.fold(resp)
+		require.Equal(t, &apiError{Message: "the engine cannot be reached", Type: "api_error", Code: 502}, r.Error)
+	}
+	require.Zero(t, c.settled(before))
+	c.secondAt(c.sim)
+	for range 5 {
+		require.Equal(t, int64(3), c.fold(c.chat(c.key, hello("[[sim tokens=3]]", true))).Usage.Completion)
+	}
+}

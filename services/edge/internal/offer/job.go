@@ -250,9 +250,14 @@ func (j *Job) finish(worker string, f bus.Frame, booked func()) {
 		last = f.Events[n-1]
 	}
 	j.letGo()
-	if last.Kind == llm.Failed && last.Fault != nil && last.Fault.Code == fault.Canceled && !j.left {
+	switch {
+	case last.Kind != llm.Failed || last.Fault == nil:
+	case last.Fault.Code == fault.Canceled && !j.left:
 		// Nobody here has cancelled it, so the client does not pay for it.
 		last.Fault = &llm.Fault{Code: fault.Engine, Message: "the worker gave the job up"}
+	case last.Fault.Code == fault.Unavailable:
+		// What a worker cannot reach is its own: the platform is there.
+		last.Fault = &llm.Fault{Code: fault.Engine, Message: last.Fault.Message}
 	}
 	if j.slow {
 		last = llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Canceled, Message: "the client reads too slowly"}}

@@ -428,6 +428,21 @@ func TestAnEngineThatFailsIsTriedElsewhere(t *testing.T) {
 	require.Equal(t, "boom", last.Fault.Message, "nobody is left")
 }
 
+// The platform can be reached, or nobody would hear a worker say that its engine cannot.
+func TestAWorkerWithoutItsEngineHasFailed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	h1, h2 := w.worker("w1", true), w.worker("w2", false)
+	w.other = []string{"w1", "w2"}
+	j := w.place(true)
+	for _, h := range []*hand{h1, h2} {
+		h.claim().finish(llm.Event{Kind: llm.Failed, Fault: &llm.Fault{Code: fault.Unavailable, Message: "the engine cannot be reached"}}, pricing.Failed)
+	}
+	_, last := w.all(j)
+	require.Equal(t, fault.Engine, last.Fault.Code)
+	require.Equal(t, "the engine cannot be reached", last.Fault.Message)
+}
+
 func TestABadRequestIsTriedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
