@@ -164,7 +164,7 @@ func (w *world) worker(id string) {
 	beat := func(ctx context.Context) error {
 		return w.bus.Beat(ctx, bus.Heartbeat{
 			Worker: id, Name: id, Model: "glm-5.2", Region: "eu", Classes: []bus.Class{bus.Open}, Slots: 1000, Modalities: []string{"text"},
-			Features: []string{"completions"},
+			Features: []string{"completions", "token_ids"},
 		})
 	}
 	require.NoError(w.t, beat(w.t.Context()))

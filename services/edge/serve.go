@@ -273,7 +273,8 @@ func (x *exchange) conclude(last *llm.Event) {
 		switch {
 		case last.Kind == llm.Done:
 			outcome = pricing.Finished
-			x.e.counts.Learn(x.a.Model.ID, x.size, tokens.Prompt)
+			// An estimate teaches nothing.
+			x.e.counts.Learn(x.a.Model.ID, x.size, min(tokens.Prompt, r.End.Usage.Prompt))
 		case last.Fault != nil && last.Fault.Code == fault.Canceled:
 			outcome = pricing.Left
 		}
@@ -303,6 +304,7 @@ func (x *exchange) checked(u llm.Usage) llm.Usage {
 		x.e.log.Error("ALARM: usage out of bounds was clamped", "request", x.call.ID,
 			"prompt", was.Prompt, "cached", was.Cached, "completion", was.Completion)
 	}
+	u.Prompt = x.prompted(u)
 	return u
 }
 
@@ -310,6 +312,19 @@ func (x *exchange) checked(u llm.Usage) llm.Usage {
 // least a byte, of what a template writes anew perhaps half of one, and what templates
 // add is short.
 func promptMax(bytes int) int64 { return TokensPerByteMax*int64(bytes) + TemplateTokensMax }
+
+// prompted gives the tokens of the prompt, of which none is empty: where the worker
+// has no count for work that is paid for, they are what the hold was asked for.
+func (x *exchange) prompted(u llm.Usage) int64 {
+	end := x.job.Result().End
+	switch {
+	case u.Prompt > 0 || end == nil || end.Outcome == pricing.Failed:
+		return u.Prompt
+	case end.Outcome == pricing.Left && u.Completion == 0:
+		return 0 // as far as anybody knows the engine had not begun
+	}
+	return min(x.a.Ticket.PromptTokens, x.a.Model.Window)
+}
 
 // charge decides what is recorded. A charge above the hold raises the hold
 // first, and of a hold that may be over the ledger is asked, so that what the caller

@@ -103,3 +103,22 @@ func TestAnEngineThatHangsUpHasFailed(t *testing.T) {
 		require.Equal(t, int64(3), c.fold(c.chat(c.key, hello("[[sim tokens=3]]", true))).Usage.Completion)
 	}
 }
+
+// Nobody tells how long the prompt was: the operator hears of it once, and the answer
+// is not free.
+func TestAnEngineThatCountsNothingIsChargedByTheEstimate(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{workerEnv: []string{"WORKER_ENGINE=" + littleEngine(t, says("stop", `{"content":"a"}`, `{"content":"b"}`))}})
+	before := c.balance()
+	var charged int64
+	for _, stream := range []bool{true, false, true} {
+		r := c.fold(c.chat(c.key, hello("hi", stream)))
+		require.Nil(t, r.Error)
+		require.Equal(t, "ab", r.Text)
+		require.Equal(t, usage{Prompt: 16, Completion: 2}, r.Usage)
+		require.Positive(t, r.Engy.ChargedMicro)
+		charged += r.Engy.ChargedMicro
+	}
+	require.Equal(t, charged, int64(c.settled(before)))
+	require.Equal(t, 1, strings.Count(c.workers[0].log.String(), "the engine does not tell how long prompts are"))
+}

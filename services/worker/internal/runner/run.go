@@ -168,6 +168,7 @@ func (j *run) generate(ctx context.Context, body []byte, stream *bus.Stream) (re
 	rest = b.rest()
 	if err == nil {
 		rest = append(rest, done)
+		j.r.mind(usage)
 	}
 	return rest, usage, err
 }

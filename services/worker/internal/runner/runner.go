@@ -74,6 +74,8 @@ type Runner struct {
 	owed    time.Time       // until when a ticket that was given back has the next slot
 	wakes   []chan struct{} // one a queue
 	stopped bool
+	// minded tells that the log has a word on an engine that does not count.
+	minded bool
 	// silent counts how often in a row an owner could not be found: one that has
 	// just reconnected is not dead.
 	silent map[string]int
@@ -267,6 +269,17 @@ func (r *Runner) release(sent bool) {
 		case w <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// mind warns once of an engine whose answers come without a count of their prompt.
+func (r *Runner) mind(u llm.Usage) {
+	r.mu.Lock()
+	first := u.Prompt == 0 && !r.minded
+	r.minded = r.minded || first
+	r.mu.Unlock()
+	if first {
+		r.log.Warn("the engine does not tell how long prompts are: they are charged by an estimate", "engine", r.cfg.Kind)
 	}
 }
 
