@@ -2,6 +2,7 @@ package openaihttp
 
 import (
 	"crypto/rand"
+	"strings"
 
 	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/pkg/llm"
@@ -11,8 +12,10 @@ import (
 type answer struct {
 	sink   llm.Sink
 	calls  calls
-	finish string
-	usage  llm.Usage
+	finish string // in OpenAI's words
+	// vague tells that the engine's own word for the end was another one.
+	vague bool
+	usage llm.Usage
 	// counted says that usage came from the engine, running that it came from
 	// timings. made is our own count, for when it did not.
 	counted, running bool
@@ -29,21 +32,40 @@ func (a *answer) take(p *piece) error {
 	if p.counted && (!p.running || a.running || !a.counted) {
 		a.counted, a.running, a.usage = true, p.running, p.usage
 	}
-	switch p.finish {
-	case "":
-	case "abort", "error":
+	if gaveUp(p.finish) {
 		// What comes with it may repeat the text so far.
 		return fault.New(fault.Engine, "the engine gave up before the answer was finished")
-	case "stop", "length", "tool_calls", "function_call", "content_filter":
-		// Once the limit struck, nothing else that is said of the end is true.
-		if a.finish != "length" {
-			a.finish = p.finish
-		}
-	default:
-		return fault.New(fault.Engine, "the engine ended the answer for a reason that is not known")
+	}
+	// Once the limit struck, nothing else that is said of the end is true.
+	if p.finish != "" && a.finish != "length" {
+		a.finish, a.vague = ending(p.finish)
 	}
 	return a.push(p)
 }
+
+// gaveUp tells whether an answer ended because the engine could not go on.
+func gaveUp(finish string) bool { return finish == "abort" || finish == "error" }
+
+// ending turns an engine's word for the end into OpenAI's, and tells whether nobody
+// knows it. Only an answer that is over has such a word, so it is an end all the same,
+// unless the stream breaks off behind it.
+func ending(finish string) (word string, vague bool) {
+	switch strings.ToLower(finish) {
+	case "stop", "eos", "eos_token", "stop_sequence", "end_turn":
+		return "stop", false
+	case "length", "max_tokens", "max_length":
+		return "length", false
+	case "tool_calls", "function_call", "tool_use":
+		return "tool_calls", false
+	case "content_filter":
+		return "content_filter", false
+	}
+	return "stop", true
+}
+
+// said tells whether the engine said why it ended, so that what follows does not
+// matter.
+func (a *answer) said() bool { return a.finish != "" && !a.vague }
 
 func (a *answer) push(p *piece) error {
 	if err := a.scored(p.scores, llm.Scores); err != nil {

@@ -140,6 +140,8 @@ func conformance() map[string]llm.Response {
 				json.RawMessage(`[{"token":"lated","logprob":-24.99412039642375,"top_logprobs":[{"token":" cloud","logprob":-1.3857758853707907}]}]`),
 			},
 		},
+		// Its words for the end are its own.
+		"tgi": {Text: "It is.", Finish: llm.Stop, Usage: llm.Usage{Prompt: 9, Completion: 3}},
 		// No counts came, so what came is counted.
 		"openai-cr": {Text: "It is.", Finish: llm.Stop, Usage: llm.Usage{Completion: 2}},
 	}

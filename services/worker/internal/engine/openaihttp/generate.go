@@ -209,7 +209,7 @@ func (x *exchange) read(ctx context.Context, s *events) error {
 		switch {
 		case errors.Is(err, errLong):
 			return errUnreadable(err)
-		case err != nil && (errors.Is(err, io.EOF) || x.answer.finish != ""):
+		case err != nil && (errors.Is(err, io.EOF) || x.answer.said()):
 			// What counts is that the engine said why it ended.
 			return x.done(ctx)
 		case err != nil:
@@ -224,7 +224,7 @@ func (x *exchange) read(ctx context.Context, s *events) error {
 			p, err = decodeChunk(data)
 		}
 		switch {
-		case err != nil && s.ended() && x.answer.finish != "":
+		case err != nil && s.ended() && x.answer.said():
 			return x.done(ctx)
 		case err != nil && s.ended():
 			return errCut(err)

@@ -63,7 +63,6 @@ func TestOddChunksEndOnlyTheirExchange(t *testing.T) {
 		"not an object":            {`1`, fault.Engine, "the engine's answer cannot be read"},
 		"deep nesting":             {strings.Repeat("[", 1<<20), fault.Engine, "the engine's answer cannot be read"},
 		"an abort with the text":   {`{"choices":[{"index":0,"delta":{"content":"hello again"},"finish_reason":"abort"}]}`, fault.Engine, "the engine gave up before the answer was finished"},
-		"an unknown end":           {end("tired"), fault.Engine, "the engine ended the answer for a reason that is not known"},
 		"an error":                 {`{"error":{"message":"boom","code":500}}`, fault.Engine, "the engine failed"},
 		"an error with a word":     {`{"error":"boom"}`, fault.Engine, "the engine failed"},
 		"an error of the caller":   {`{"error":{"message":"prompt has 900 tokens","type":"invalid_request_error","code":null}}`, fault.Invalid, "prompt has 900 tokens"},
@@ -113,8 +112,31 @@ func TestWhyAnAnswerEnded(t *testing.T) {
 		"length with a whole call":          {[]string{whole, end("length")}, llm.Length},
 		"length, then calls":                {[]string{whole, end("length"), end("tool_calls")}, llm.Length},
 		"a cut call that is said to be one": {[]string{half, end("tool_calls")}, llm.Length},
+		"TGI's stop":                        {[]string{said, end("eos_token")}, llm.Stop},
+		"TGI's other stop":                  {[]string{said, end("stop_sequence")}, llm.Stop},
+		"eos":                               {[]string{said, end("eos")}, llm.Stop},
+		"in capitals":                       {[]string{said, end("MAX_TOKENS")}, llm.Length},
+		"Anthropic's stop":                  {[]string{said, end("end_turn")}, llm.Stop},
+		"Anthropic's length":                {[]string{said, end("max_tokens")}, llm.Length},
+		"Anthropic's calls":                 {[]string{whole, end("tool_use")}, llm.ToolCalls},
+		"length by another word":            {[]string{said, end("max_length"), end("stop")}, llm.Length},
+		"a word that nobody knows":          {[]string{said, end("tired"), "[DONE]"}, llm.Stop},
+		"such a word after a call":          {[]string{whole, end("tired"), "[DONE]"}, llm.ToolCalls},
+		"such a word after a half call":     {[]string{half, end("tired"), "[DONE]"}, llm.Length},
+		"such a word, then a known one":     {[]string{said, end("tired"), end("length")}, llm.Length},
 	} {
 		require.Equal(t, c.want, fold(t, events(t, lines(c.chunks...))).Finish, name)
+	}
+}
+
+// A word that nobody knows is an end only when nothing else is wrong.
+func TestAnUnknownEndIsNoEndOfWhatBreaksOff(t *testing.T) {
+	t.Parallel()
+	stream, err := io.ReadAll(lines(said, end("tired")))
+	require.NoError(t, err)
+	for _, rest := range []io.Reader{iotest.ErrReader(errors.New("connection reset")), strings.NewReader(`data: {"choices":[{"in`)} {
+		_, err := openaihttp.Decode(io.MultiReader(bytes.NewReader(stream), rest), ignore)
+		require.Equal(t, "the engine's answer was cut off", fault.Of(err).Message)
 	}
 }
 

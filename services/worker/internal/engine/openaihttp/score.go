@@ -101,7 +101,7 @@ func decodeGenerated(data []byte, raw *llm.Raw) (piece, error) {
 		text: w.Text, finish: w.Meta.Finish.Type,
 		counted: true, usage: counts(*w.Meta.Prompt, w.Meta.Cached, w.Meta.Completion, nil),
 	}
-	if p.finish != "stop" && p.finish != "length" {
+	if p.finish == "" || gaveUp(p.finish) {
 		return p, nil
 	}
 	input := w.Meta.Input
@@ -207,7 +207,7 @@ func decodePromptLogprobs(r io.Reader, raw *llm.Raw) (piece, error) {
 		return piece{}, err
 	case len(problem) > 0 && problem.Kind() != 'n':
 		return piece{fault: reported(append(append([]byte(`{"error":`), problem...), '}'))}, nil
-	case p.finish != "stop" && p.finish != "length":
+	case p.finish == "" || gaveUp(p.finish):
 		return p, nil
 	}
 	if p.counted && p.usage.Prompt != s.prompt {
