@@ -83,6 +83,12 @@ func (a *answer) push(p *piece) error {
 		// The bytes belong to the reader, which goes on.
 		logprobs = append([]byte(nil), logprobs...)
 	}
+	if p.reasoning != "" || p.text != "" {
+		// What is said behind a call stands behind it.
+		if err := a.calls.begin(a.sink); err != nil {
+			return err
+		}
+	}
 	if p.reasoning != "" {
 		e := llm.Event{Kind: llm.Reasoning, Text: p.reasoning}
 		if p.text == "" {
@@ -125,7 +131,7 @@ func (a *answer) done() error {
 	if a.finish == "" {
 		return errCut(nil)
 	}
-	if err := a.calls.complete(); err != nil {
+	if err := a.calls.complete(a.sink); err != nil {
 		return err
 	}
 	usage := a.produced()
@@ -174,16 +180,19 @@ type call struct {
 	// index is the engine's, -1 when it gives none.
 	index    int64
 	id, name string
+	// begun tells that the call was pushed: its name is whole.
+	begun bool
 	// early holds arguments that came before the name.
 	early string
 	args  llm.Arguments
 }
 
-// take pushes a piece of a call, once the call has a name.
+// take pushes a piece of a call. A name may come in pieces, so a call begins with the
+// first of its arguments, or when something else does.
 func (c *calls) take(p *callPiece, sink llm.Sink) error {
 	at := c.find(p)
 	if at < 0 {
-		if err := c.complete(); err != nil {
+		if err := c.complete(sink); err != nil {
 			return err
 		}
 		if at = len(c.list); at >= llm.CallsMax {
@@ -198,28 +207,51 @@ func (c *calls) take(p *callPiece, sink llm.Sink) error {
 		text = ""
 	}
 	k.args.Take(text)
-	if k.id == "" {
-		k.id = p.id
-	}
-	if k.name != "" {
+	if k.begun {
 		if text == "" {
 			return nil
 		}
 		return sink(llm.Event{Kind: llm.ToolCall, Text: text, Call: &llm.CallDelta{Index: at}})
 	}
-	text = k.early + text
-	if p.name == "" {
-		k.early = text
+	if k.id == "" {
+		k.id = p.id
+	}
+	if p.name != k.name { // else all of it is said again
+		if len(k.name)+len(p.name) > NameBytesMax {
+			return fault.New(fault.Engine, "the engine made a tool call with too long a name")
+		}
+		k.name += p.name
+	}
+	if k.early += text; k.name == "" || k.early == "" {
 		return nil
 	}
+	return k.begin(at, sink)
+}
+
+// begin pushes what is known of a call.
+func (k *call) begin(at int, sink llm.Sink) error {
 	if k.id == "" {
 		k.id = "call_" + rand.Text()
 	}
-	k.name, k.early = p.name, ""
+	text := k.early
+	k.begun, k.early = true, ""
 	return sink(llm.Event{
 		Kind: llm.ToolCall, Text: text,
 		Call: &llm.CallDelta{Index: at, ID: k.id, Name: k.name},
 	})
+}
+
+// begin pushes the calls that have a name and wait for arguments, of which there may
+// be none.
+func (c *calls) begin(sink llm.Sink) error {
+	for i := range c.list {
+		if k := &c.list[i]; k.name != "" && !k.begun {
+			if err := k.begin(i, sink); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // find looks for the call that a piece belongs to, -1 for a new one. Engines
@@ -241,14 +273,14 @@ func (c *calls) find(p *callPiece) int {
 	return -1
 }
 
-// complete refuses an answer with a call that calls nothing.
-func (c *calls) complete() error {
+// complete refuses an answer with a call that calls nothing, and begins the others.
+func (c *calls) complete(sink llm.Sink) error {
 	for i := range c.list {
 		if c.list[i].name == "" {
 			return fault.New(fault.Engine, "the engine made a tool call without a name")
 		}
 	}
-	return nil
+	return c.begin(sink)
 }
 
 func (c *calls) any() bool { return len(c.list) > 0 }

@@ -9,6 +9,9 @@ const (
 	// the longest answer in one piece. Tool calls that write whole files make
 	// lines of megabytes.
 	LineBytesMax = 32 << 20
+	// NameBytesMax is the longest name of a tool that is called, which may come in
+	// pieces.
+	NameBytesMax = 4 << 10
 	// MessageBytesMax is how much of an engine's error message is passed on.
 	MessageBytesMax = 1 << 10
 	// PageBytesMax bounds what is read of answers that are not an exchange:

@@ -177,6 +177,22 @@ func TestCallsAreTrue(t *testing.T) {
 			[]string{piece(0, "a", "", `{"x"`), piece(0, "", "f", `:1}`)},
 			[]llm.Call{call("a", "f", `{"x":1}`)},
 		},
+		"the name comes in pieces": {
+			[]string{piece(0, "a", "ge", ""), piece(0, "", "t", ""), piece(0, "", "_x", `{"x"`), piece(0, "", "", `:1}`)},
+			[]llm.Call{call("a", "get_x", `{"x":1}`)},
+		},
+		"the name comes in pieces, and no arguments": {
+			[]string{piece(0, "a", "ge", ""), piece(0, "", "t", ""), piece(1, "b", "pu", ""), piece(1, "", "t", "")},
+			[]llm.Call{call("a", "get", ""), call("b", "put", "")},
+		},
+		"the name is repeated": {
+			[]string{piece(0, "a", "get", ""), piece(0, "a", "get", ""), piece(0, "a", "get", `{"x"`), piece(0, "a", "get", `:1}`)},
+			[]llm.Call{call("a", "get", `{"x":1}`)},
+		},
+		"a name behind the arguments": {
+			[]string{piece(0, "a", "get", `{"x"`), piece(0, "", "more", `:1}`)},
+			[]llm.Call{call("a", "get", `{"x":1}`)},
+		},
 		"two calls in turn": {
 			[]string{piece(0, "a", "f", `{`), piece(1, "b", "g", `{`), piece(0, "", "", `}`), piece(1, "", "", `}`)},
 			[]llm.Call{call("a", "f", `{}`), call("b", "g", `{}`)},
@@ -187,6 +203,17 @@ func TestCallsAreTrue(t *testing.T) {
 			require.Equal(t, c.want, fold(t, events(t, lines(append(c.chunks, end("tool_calls"))...))).Calls)
 		})
 	}
+}
+
+// A call that has no arguments yet stands before what is said behind it.
+func TestCallsKeepTheirPlace(t *testing.T) {
+	t.Parallel()
+	list := events(t, lines(said, piece(0, "a", "f", ""), delta(`"content":"lo"`), piece(1, "b", "g", ""), end("tool_calls")))
+	var kinds []llm.Kind
+	for _, e := range list {
+		kinds = append(kinds, e.Kind)
+	}
+	require.Equal(t, []llm.Kind{llm.Text, llm.ToolCall, llm.Text, llm.ToolCall, llm.Done}, kinds)
 }
 
 func TestACallWithoutAnIDGetsOne(t *testing.T) {
@@ -208,6 +235,17 @@ func TestCallsHaveABound(t *testing.T) {
 	_, err := openaihttp.Decode(lines(append(chunks, piece(0, "more", "f", "{}"), end("tool_calls"))...), ignore)
 	require.True(t, fault.Is(err, fault.Engine), err)
 	require.Equal(t, "the engine made too many tool calls", fault.Of(err).Message)
+}
+
+func TestANameHasABound(t *testing.T) {
+	t.Parallel()
+	half := strings.Repeat("n", openaihttp.NameBytesMax/2-1)
+	r := fold(t, events(t, lines(piece(0, "a", half+"x", ""), piece(0, "", half+"y", ""), end("tool_calls"))))
+	require.Equal(t, half+"x"+half+"y", r.Calls[0].Name)
+
+	_, err := openaihttp.Decode(lines(piece(0, "a", half+"x", ""), piece(0, "", half+"yz", ""), end("tool_calls")), ignore)
+	require.True(t, fault.Is(err, fault.Engine), err)
+	require.Equal(t, "the engine made a tool call with too long a name", fault.Of(err).Message)
 }
 
 func TestACallWithoutANameIsAFault(t *testing.T) {
