@@ -62,6 +62,8 @@ type wireDelta struct {
 	Reasoning        string      `json:"reasoning"`
 	ReasoningContent string      `json:"reasoning_content"`
 	Calls            []*wireCall `json:"tool_calls"`
+	// Refusal is what the model says instead of an answer.
+	Refusal jsontext.Value `json:"refusal"`
 }
 
 type wireCall struct {
@@ -149,7 +151,8 @@ func (p *piece) choice(c *wireChoice) error {
 		return nil
 	}
 	if c.Text == nil {
-		p.text = d.Content
+		// No refusal is a kind of its own here; its words are the answer.
+		p.text = d.Content + word(d.Refusal)
 	}
 	// Engines that renamed the member send both for a while.
 	p.reasoning = d.ReasoningContent

@@ -140,6 +140,7 @@ func conformance() map[string]llm.Response {
 				json.RawMessage(`[{"token":"lated","logprob":-24.99412039642375,"top_logprobs":[{"token":" cloud","logprob":-1.3857758853707907}]}]`),
 			},
 		},
+		"openai-refusal": {Text: "I can\u2019t.", Finish: llm.Stop, Usage: llm.Usage{Prompt: 9, Completion: 5}},
 		// The first name comes in pieces, the second with every piece.
 		"openai-names": called([2]string{"call_n1", "call_n2"}, [2]string{`{"city":"X"}`, "{}"}),
 		// Its words for the end are its own.

@@ -95,6 +95,21 @@ func TestEmptyChunksSayNothing(t *testing.T) {
 	require.Equal(t, &llm.Response{Text: "hello", Finish: llm.Stop, Usage: llm.Usage{Completion: 2}}, r)
 }
 
+func TestARefusalIsText(t *testing.T) {
+	t.Parallel()
+	for name, chunks := range map[string][]string{
+		"in pieces":           {delta(`"content":null,"refusal":""`), delta(`"refusal":"I can"`), delta(`"refusal":"not."`)},
+		"with an escape":      {delta(`"refusal":"I can\u006eot."`)},
+		"behind some content": {delta(`"content":"I ","refusal":"can"`), delta(`"content":"","refusal":"not."`)},
+		"that is no text":     {delta(`"content":"I cannot.","refusal":false`), delta(`"refusal":{"a":1}`), delta(`"refusal":null`)},
+		"in one piece":        {`{"choices":[{"index":0,"message":{"role":"assistant","content":null,"refusal":"I cannot."}}]}`},
+	} {
+		r := fold(t, events(t, lines(append(chunks, end("stop"))...)))
+		require.Equal(t, "I cannot.", r.Text, name)
+		require.Positive(t, r.Usage.Completion)
+	}
+}
+
 func TestWhyAnAnswerEnded(t *testing.T) {
 	t.Parallel()
 	whole, half := piece(0, "a", "f", `{"x":1}`), piece(0, "a", "f", `{"x":"`)

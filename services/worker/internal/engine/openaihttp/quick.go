@@ -170,6 +170,8 @@ func (q *quick) delta(p *piece) {
 		case "tool_calls":
 			q.once(seenCalls)
 			q.toolCalls(p)
+		case "refusal":
+			q.null()
 		default:
 			q.skip()
 		}
