@@ -16,6 +16,8 @@ type answer struct {
 	// vague tells that the engine's own word for the end was another one.
 	vague bool
 	usage llm.Usage
+	// text and thought hold what a chunk ended in the middle of.
+	text, thought halves
 	// counted says that usage came from the engine, running that it came from
 	// timings. made is our own count, for when it did not.
 	counted, running bool
@@ -79,6 +81,7 @@ func (a *answer) push(p *piece) error {
 		return nil
 	}
 	a.made++
+	p.text, p.reasoning = a.text.join(p.text), a.thought.join(p.reasoning)
 	if logprobs != nil {
 		// The bytes belong to the reader, which goes on.
 		logprobs = append([]byte(nil), logprobs...)
@@ -134,6 +137,14 @@ func (a *answer) done() error {
 	if err := a.calls.complete(a.sink); err != nil {
 		return err
 	}
+	for _, e := range []llm.Event{{Kind: llm.Reasoning, Text: a.thought.rest()}, {Kind: llm.Text, Text: a.text.rest()}} {
+		if e.Text == "" {
+			continue
+		}
+		if err := a.sink(e); err != nil {
+			return err
+		}
+	}
 	usage := a.produced()
 	return a.sink(llm.Event{Kind: llm.Done, Finish: a.reason(), Usage: &usage})
 }
@@ -185,6 +196,8 @@ type call struct {
 	// early holds arguments that came before the name.
 	early string
 	args  llm.Arguments
+	// half of a character is left out where the arguments end with it: they are cut.
+	half halves
 }
 
 // take pushes a piece of a call. A name may come in pieces, so a call begins with the
@@ -200,7 +213,8 @@ func (c *calls) take(p *callPiece, sink llm.Sink) error {
 		}
 		c.list = append(c.list, call{index: p.index})
 	}
-	k, text := &c.list[at], p.arg
+	k := &c.list[at]
+	text := k.half.join(p.arg)
 	if k.args.Whole() {
 		// Nothing can follow a whole object: what does is the engine's summary,
 		// and joined to it the arguments would be broken.

@@ -14,7 +14,7 @@ import (
 var errShape = errors.New("chunk has an unexpected shape")
 
 // piece is what one chunk, or a whole answer, says. Byte slices point into the
-// bytes it was read from.
+// bytes it was read from. Text may begin and end with half a character; see halves.
 type piece struct {
 	text, reasoning string
 	calls           []callPiece
@@ -52,15 +52,15 @@ type wireChoice struct {
 	Delta   *wireDelta `json:"delta"`
 	Message *wireDelta `json:"message"`
 	// Text is a completion's.
-	Text     *string    `json:"text"`
+	Text     *halved    `json:"text"`
 	Logprobs *wireLists `json:"logprobs"`
 	Finish   string     `json:"finish_reason"`
 }
 
 type wireDelta struct {
-	Content          string      `json:"content"`
-	Reasoning        string      `json:"reasoning"`
-	ReasoningContent string      `json:"reasoning_content"`
+	Content          halved      `json:"content"`
+	Reasoning        halved      `json:"reasoning"`
+	ReasoningContent halved      `json:"reasoning_content"`
 	Calls            []*wireCall `json:"tool_calls"`
 	// Refusal is what the model says instead of an answer.
 	Refusal jsontext.Value `json:"refusal"`
@@ -141,7 +141,7 @@ func (p *piece) choice(c *wireChoice) error {
 		}
 	}
 	if c.Text != nil {
-		p.text = *c.Text
+		p.text = string(*c.Text)
 	}
 	d := c.Delta
 	if d == nil {
@@ -152,12 +152,12 @@ func (p *piece) choice(c *wireChoice) error {
 	}
 	if c.Text == nil {
 		// No refusal is a kind of its own here; its words are the answer.
-		p.text = d.Content + word(d.Refusal)
+		p.text = string(d.Content) + word(d.Refusal)
 	}
 	// Engines that renamed the member send both for a while.
-	p.reasoning = d.ReasoningContent
+	p.reasoning = string(d.ReasoningContent)
 	if p.reasoning == "" {
-		p.reasoning = d.Reasoning
+		p.reasoning = string(d.Reasoning)
 	}
 	for _, c := range d.Calls {
 		if c == nil {
@@ -171,9 +171,11 @@ func (p *piece) choice(c *wireChoice) error {
 		}
 		switch c.Function.Arguments.Kind() {
 		case '"':
-			if err := json.Unmarshal(c.Function.Arguments, &call.arg, jsontext.AllowInvalidUTF8(true)); err != nil {
+			var arg halved
+			if err := arg.UnmarshalJSON(c.Function.Arguments); err != nil {
 				return err
 			}
+			call.arg = string(arg)
 		case '{':
 			call.arg = string(c.Function.Arguments)
 		case 'n', jsontext.KindInvalid:

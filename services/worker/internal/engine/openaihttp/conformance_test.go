@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/iotest"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -143,6 +144,11 @@ func conformance() map[string]llm.Response {
 		"openai-refusal": {Text: "I can\u2019t.", Finish: llm.Stop, Usage: llm.Usage{Prompt: 9, Completion: 5}},
 		// The first name comes in pieces, the second with every piece.
 		"openai-names": called([2]string{"call_n1", "call_n2"}, [2]string{`{"city":"X"}`, "{}"}),
+		// Its JSON is ASCII, and its tokens end in the middle of characters.
+		"openai-halves": {
+			Text: "a 😀!", Reasoning: "🤔 hm", Calls: []llm.Call{{ID: "c1", Name: "f", Arguments: `{"x":"😀"}`}},
+			Finish: llm.ToolCalls, Usage: llm.Usage{Prompt: 9, Completion: 8},
+		},
 		// Its words for the end are its own.
 		"tgi": {Text: "It is.", Finish: llm.Stop, Usage: llm.Usage{Prompt: 9, Completion: 3}},
 		// No counts came, so what came is counted.
@@ -295,6 +301,7 @@ func FuzzStream(f *testing.F) {
 			var fold llm.Fold
 			usage, err := openaihttp.Decode(r, func(e llm.Event) error {
 				list = append(list, e)
+				require.True(t, utf8.ValidString(e.Text))
 				return fold.Add(e)
 			})
 			if err != nil {
