@@ -163,7 +163,7 @@ func (w *world) recorded(n int) []bus.Usage {
 func (w *world) worker(id string) {
 	beat := func(ctx context.Context) error {
 		return w.bus.Beat(ctx, bus.Heartbeat{
-			Worker: id, Name: id, Model: "glm-5.2", Region: "eu", Classes: []bus.Class{bus.Open}, Slots: 1000, Modalities: []string{"text"},
+			Worker: id, Name: id, Model: "glm-5.2", Region: "eu", Classes: []bus.Class{bus.Open}, Slots: 1000, Modalities: []string{"text", "image"},
 			Features: []string{"completions", "token_ids"},
 		})
 	}
@@ -423,6 +423,21 @@ func TestAnImpossibleReportIsClamped(t *testing.T) {
 	// A short request has a short prompt, whatever its model could take.
 	require.Less(t, u.Tokens.Prompt, int64(edge.TemplateTokensMax+1000))
 	require.Equal(t, llm.Usage{Prompt: u.Tokens.Prompt, Cached: u.Tokens.Prompt}, u.Tokens)
+}
+
+// The file of an image says little of its tokens.
+func TestATinyImageMayHaveManyTokens(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world) {
+		w.serve = func(ctx context.Context, s *bus.Stream, _ llm.Request) {
+			_, _ = s.Finish(ctx, []llm.Event{{Kind: llm.Text, Text: "hello"}, {Kind: llm.Done, Finish: llm.Stop}},
+				bus.End{Outcome: pricing.Finished, Usage: llm.Usage{Prompt: 30_000, Completion: 5}})
+		}
+	})
+	image := `{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}`
+	resp := w.post("/v1/chat/completions", `{"model":"glm-5.2","max_tokens":100,"messages":[{"role":"user","content":[`+image+`,`+image+`]}]}`)
+	require.Equal(t, 200, resp.StatusCode, w.text(resp))
+	require.Equal(t, llm.Usage{Prompt: 30_000, Completion: 5}, w.recorded(1)[0].Tokens)
 }
 
 func TestAChargeAboveTheHoldRaisesItFirst(t *testing.T) {

@@ -58,10 +58,11 @@ const (
 	// asked about it in the next: as long as a busy one may leave it lying.
 	AttemptUnheard = 2 * time.Second
 
-	// TokensPerByteMax and TemplateTokensMax bound the prompt tokens that a worker is
-	// believed.
+	// TokensPerByteMax, TemplateTokensMax and, for each image or sound, MediaTokensMax
+	// bound the prompt tokens that a worker is believed.
 	TokensPerByteMax  = 2
 	TemplateTokensMax = 4096
+	MediaTokensMax    = 16_384
 
 	// CountsMax bounds the prompts that workers count for this edge at once.
 	CountsMax = 4

@@ -39,7 +39,7 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 	if e.keeper.wants(call.Principal, call.Request.Policy) {
 		x.kept = &kept{prompt: body}
 	}
-	x.body, x.bytes = body, len(body)
+	x.body, x.bytes, x.media = body, len(body), media(call.Request)
 	if e.keys.Empty(a.Hold.Account) || !e.billing.Load() {
 		if err := x.funded(); err != nil {
 			x.unplaced()
@@ -93,6 +93,7 @@ type exchange struct {
 	call  httpapi.Call
 	body  []byte
 	bytes int        // of body, as it was first
+	media int        // images and sounds of the prompt
 	size  count.Size // of a stream's prompt
 	job   *offer.Job
 	asks  fleet.Need
@@ -293,7 +294,7 @@ func (x *exchange) conclude(last *llm.Event) {
 // belong to somebody else.
 func (x *exchange) checked(u llm.Usage) llm.Usage {
 	was := u
-	u.Prompt = min(max(0, u.Prompt), x.a.Model.Window, promptMax(x.bytes))
+	u.Prompt = min(max(0, u.Prompt), x.a.Model.Window, promptMax(x.bytes, x.media))
 	u.Cached = min(max(0, u.Cached), u.Prompt)
 	u.Completion = min(max(0, u.Completion), x.call.Request.MaxTokens)
 	if u.Reasoning != nil {
@@ -310,8 +311,22 @@ func (x *exchange) checked(u llm.Usage) llm.Usage {
 
 // promptMax bounds the tokens of a prompt by the bytes of its request: a token is at
 // least a byte, of what a template writes anew perhaps half of one, and what templates
-// add is short.
-func promptMax(bytes int) int64 { return TokensPerByteMax*int64(bytes) + TemplateTokensMax }
+// add is short. An image's tokens follow its pixels, of which a small file may hold many.
+func promptMax(bytes, media int) int64 {
+	return TokensPerByteMax*int64(bytes) + TemplateTokensMax + MediaTokensMax*int64(media)
+}
+
+// media counts the images and sounds of a prompt.
+func media(req *llm.Request) (n int) {
+	for i := range req.Items {
+		for j := range req.Items[i].Parts {
+			if req.Items[i].Parts[j].Media != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
 
 // prompted gives the tokens of the prompt, of which none is empty: where the worker
 // has no count for work that is paid for, they are what the hold was asked for.
