@@ -57,8 +57,12 @@ type edge struct {
 	asking chan struct{}
 	keeper *keeper // nil keeps nothing
 	memory memory
-	// settling knows whose answers have just ended.
-	settling settling
+	// settling knows whose answers have just ended. Their holds are still open: billing
+	// books in batches. Who asks for the next answer at once, as agents do, must not
+	// hear that there is no money, or that the answer before is still under way.
+	settling recent
+	// refused knows whose holds were just refused.
+	refused recent
 	// exchanges counts the work that outlives a handler.
 	exchanges sync.WaitGroup
 	billing   atomic.Bool // billing has answered lately
@@ -161,7 +165,8 @@ func (e *edge) prune(ctx context.Context) error {
 			if time.Since(deaf) > bus.HeartbeatLife && time.Since(e.bus.Reconnected()) > bus.HeartbeatLife {
 				e.fleet.Prune()
 			}
-			e.settling.prune()
+			e.settling.prune(SettlingFor)
+			e.refused.prune(RefusedFor)
 		case <-ctx.Done():
 			return nil
 		}

@@ -53,6 +53,25 @@ func TestNoWorkerBeginsForAnEmptyAccount(t *testing.T) {
 	require.Empty(t, w.recorded(0), "a refused request is no fact")
 }
 
+// While an account has other holds a refused one is asked for again, and a worker that
+// had begun would go on for nothing: it does so once, and not for whoever asks again.
+func TestNoWorkerBeginsWhileHoldsAreRefused(t *testing.T) {
+	t.Parallel()
+	for code, status := range map[fault.Code]int{fault.NoFunds: 402, fault.Busy: 429} {
+		var begun atomic.Int64
+		w := newWorld(t, func(w *world) {
+			w.hold = func(bus.Hold) bus.HoldAnswer { return bus.HoldAnswer{Code: code, Message: "no", Open: true} }
+			w.serve = func(ctx context.Context, _ *bus.Stream, _ llm.Request) { begun.Add(1); <-ctx.Done() }
+		})
+		for i := range 6 {
+			require.Equal(t, status, w.ask(i%2 == 0).StatusCode)
+		}
+		w.stop()
+		require.LessOrEqual(t, begun.Load(), int64(1))
+		require.Empty(t, w.recorded(0), "a refused request is no fact")
+	}
+}
+
 // A hold that may stand is given back, though no job was placed.
 func TestAHoldThatNobodyAnsweredIsSettled(t *testing.T) {
 	t.Parallel()

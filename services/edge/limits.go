@@ -34,6 +34,9 @@ const (
 	HoldAgainFor = time.Second
 	SettlingFor  = 2 * time.Second
 	BookedFor    = 250 * time.Millisecond
+	// RefusedFor is how long after a refusal no worker begins for the account before
+	// its hold is there.
+	RefusedFor = 2 * time.Second
 	// BillingEvery is how often billing is asked whether it is there, and
 	// BillingAgain how soon when it was not.
 	BillingEvery = 2 * time.Second

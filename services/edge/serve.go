@@ -40,7 +40,7 @@ func (e *edge) open(ctx context.Context, call httpapi.Call) (httpapi.Answer, err
 		x.kept = &kept{prompt: body}
 	}
 	x.body, x.bytes, x.media = body, len(body), media(call.Request)
-	if e.keys.Empty(a.Hold.Account) || !e.billing.Load() {
+	if e.keys.Empty(a.Hold.Account) || e.refused.lately(a.Hold.Account, RefusedFor) || !e.billing.Load() {
 		if err := x.funded(); err != nil {
 			x.unplaced()
 			return nil, err
@@ -119,7 +119,7 @@ type exchange struct {
 }
 
 // funded asks for the hold before anything is sent: the account seems to have no
-// money, or nobody to say so, and no worker shall begin for nothing. The ledger
+// money or no room, or nobody to say so, and no worker shall begin for nothing. The ledger
 // decides all the same: what this edge knows may be older than a credit that the
 // caller has seen.
 func (x *exchange) funded() (err error) {
@@ -177,6 +177,9 @@ func (x *exchange) hold(a bus.HoldAnswer, err error) {
 	x.answer, x.refusal = a, err
 	if err == nil && a.Code != "" {
 		x.refusal = fault.New(a.Code, a.Message)
+		if a.Code == fault.NoFunds || a.Code == fault.Busy {
+			x.e.refused.note(x.a.Hold.Account)
+		}
 		return
 	}
 	if err != nil {
@@ -433,7 +436,7 @@ func (x *exchange) end(cause error) {
 	x.job.Close(ctx)
 	x.body = nil // what is left may wait for the books
 	if stands {
-		x.e.settling.end(x.a.Hold.Account)
+		x.e.settling.note(x.a.Hold.Account)
 	}
 	if x.known && !x.settled {
 		x.record(x.job.Booked)
