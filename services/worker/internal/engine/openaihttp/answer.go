@@ -45,8 +45,14 @@ func (a *answer) take(p *piece) error {
 	return a.push(p)
 }
 
-// gaveUp tells whether an answer ended because the engine could not go on.
-func gaveUp(finish string) bool { return finish == "abort" || finish == "error" }
+// gaveUp tells whether an answer ended because the engine did not go on.
+func gaveUp(finish string) bool {
+	switch strings.ToLower(finish) {
+	case "abort", "aborted", "error", "cancelled", "canceled", "timeout", "insufficient_system_resource":
+		return true
+	}
+	return false
+}
 
 // ending turns an engine's word for the end into OpenAI's, and tells whether nobody
 // knows it. Only an answer that is over has such a word, so it is an end all the same,
@@ -55,7 +61,7 @@ func ending(finish string) (word string, vague bool) {
 	switch strings.ToLower(finish) {
 	case "stop", "eos", "eos_token", "stop_sequence", "end_turn":
 		return "stop", false
-	case "length", "max_tokens", "max_length":
+	case "length", "max_tokens", "max_length", "model_length":
 		return "length", false
 	case "tool_calls", "function_call", "tool_use":
 		return "tool_calls", false
