@@ -125,6 +125,7 @@ type exchange struct {
 func (x *exchange) funded() (err error) {
 	x.asked, x.gated = true, true
 	x.e.bus.AskHold(x.a.Hold, x.hold)
+	x.call.Waits()
 	<-x.held // bounded by the bus
 	if x.refusal != nil || x.answer.Micro >= x.a.Hold.Micro {
 		return x.refusal

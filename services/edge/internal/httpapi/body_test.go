@@ -7,7 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,4 +160,46 @@ func TestAClientThatHasLeftIsToldNothing(t *testing.T) {
 		require.True(t, fault.Is(<-closed, fault.Canceled))
 		require.NoError(t, c.Close())
 	}
+}
+
+// Large requests take turns at what they keep a processor for, and not at waiting.
+func TestALargeRequestThatWaitsLetsTheNextOneBegin(t *testing.T) {
+	t.Parallel()
+	all := runtime.GOMAXPROCS(0) + 2
+	var waiting atomic.Int64
+	met := make(chan struct{})
+	addr, _ := start(t, func(_ context.Context, c httpapi.Call) (httpapi.Answer, error) {
+		c.Waits()
+		if waiting.Add(1) == int64(all) {
+			close(met)
+		}
+		select {
+		case <-met:
+			return nil, fault.New(fault.NoFunds, "no")
+		case <-time.After(patience):
+			return nil, fault.New(fault.Timeout, "the others did not begin")
+		}
+	})
+	body := minimal + strings.Repeat(" ", bodyMax-len(minimal))
+	require.Equal(t, httpapi.LargeBytes, len(body))
+	var asking sync.WaitGroup
+	for range all {
+		asking.Go(func() {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/v1/chat/completions", strings.NewReader(body))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("Authorization", "Bearer "+goodKey)
+			resp, err := client(t).Do(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _ = resp.Body.Close(); resp.StatusCode != 402 {
+				t.Error(resp.StatusCode)
+			}
+		})
+	}
+	asking.Wait()
 }

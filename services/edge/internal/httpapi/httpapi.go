@@ -39,6 +39,9 @@ type Call struct {
 	Route     string
 	Request   *llm.Request
 	Principal bus.Principal
+	// Waits tells that from now on the request waits for somebody else: the processor
+	// that a large one was given is the next one's.
+	Waits func()
 }
 
 // Answer is an exchange under way.

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -155,11 +156,13 @@ func (s *Server) text(c *fiber.Ctx, cd codec.Codec, route string) (err error) {
 // begin reads a request and starts it. Large ones take their turn: each keeps a
 // processor for a while, and many at once would keep small ones waiting.
 func (x *exchange) begin(route string, body []byte, p bus.Principal) error {
+	next := func() {}
 	if len(body) >= LargeBytes {
 		if x.s.large.Acquire(x.ctx, 1) != nil {
 			return context.Cause(x.ctx)
 		}
-		defer x.s.large.Release(1)
+		next = sync.OnceFunc(func() { x.s.large.Release(1) })
+		defer next()
 	}
 	defer func() {
 		if x.answer == nil {
@@ -171,7 +174,7 @@ func (x *exchange) begin(route string, body []byte, p bus.Principal) error {
 		return err
 	}
 	x.req = req
-	answer, err := x.s.deps.Open(x.ctx, Call{Context: x.ctx, ID: x.id, Route: route, Request: req, Principal: p})
+	answer, err := x.s.deps.Open(x.ctx, Call{Context: x.ctx, ID: x.id, Route: route, Request: req, Principal: p, Waits: next})
 	if err != nil {
 		return err
 	}
