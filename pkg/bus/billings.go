@@ -40,7 +40,8 @@ func (s *billings) ask(ctx context.Context, prefix string, raw []byte) (*nats.Ms
 		}()
 	}
 	put(s.chosen())
-	silent := time.NewTimer(HoldWait / 2)
+	looked := make(chan string, 1)
+	silent := time.AfterFunc(HoldWait/2, func() { looked <- s.look(ctx) })
 	defer silent.Stop()
 	for left := 1; ; {
 		select {
@@ -59,8 +60,8 @@ func (s *billings) ask(ctx context.Context, prefix string, raw []byte) (*nats.Ms
 			}
 			put("")
 			left++
-		case <-silent.C:
-			if name := s.look(ctx); name != "" && asked < asksMax {
+		case name := <-looked:
+			if name != "" && asked < asksMax {
 				put(name)
 				left++
 			}
@@ -77,12 +78,15 @@ type answer struct {
 
 // look finds a process of billing that answers, the first of all, and has the next
 // questions go to it. It is empty when there is none.
-func (s *billings) look(ctx context.Context) (name string) {
-	ctx, cancel := context.WithTimeout(ctx, lookWait)
+func (s *billings) look(asking context.Context) (name string) {
+	ctx, cancel := context.WithTimeout(asking, lookWait)
 	defer cancel()
 	msg, err := s.b.nc.RequestWithContext(ctx, billingsSubject, nil)
 	if err == nil {
 		name, err = Token(string(msg.Data))
+	}
+	if asking.Err() != nil {
+		return "" // an answer came meanwhile
 	}
 	if err != nil {
 		name = ""

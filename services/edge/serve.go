@@ -170,7 +170,7 @@ func (x *exchange) hold(a bus.HoldAnswer, err error) {
 	}
 	if waited := time.Since(x.heard); x.settles(a, waited) {
 		// What an answer that has just ended does not need is about to come back.
-		pause := min(max(HoldAgain, waited/2), HoldAgainMax)
+		pause := min(max(HoldAgain, waited), HoldAgainMax)
 		time.AfterFunc(pause, func() { x.e.bus.AskHold(x.a.Hold, x.hold) })
 		return
 	}

@@ -143,6 +143,8 @@ func (f upFlags) worker(engine string) worker.Config {
 	return worker.Config{
 		Region: f.region, Engine: engine, Models: f.models, Slots: f.slots,
 		ZDR: true, Idle: 5 * time.Minute, Grace: 30 * time.Second,
+		// Nobody else would take its jobs over.
+		LostAfter: time.Minute,
 	}
 }
 

@@ -31,6 +31,11 @@ type Config struct {
 	Proof bool `env:"PROOF"`
 	// Idle is how long the engine may be silent within an answer.
 	Idle time.Duration `env:"IDLE" envDefault:"5m"`
+	// LostAfter is how long the engine may say nothing at all, neither when it is asked
+	// nor in an answer, before its jobs are ended; 0 is as soon as ProbeMisses is. An
+	// engine that says nothing while it reads a prompt needs longer than its longest
+	// prompt.
+	LostAfter time.Duration `env:"LOST_AFTER" envDefault:"15s"`
 	// Grace is how long jobs may go on after a stop signal.
 	Grace time.Duration `env:"GRACE" envDefault:"30s"`
 }
@@ -51,8 +56,8 @@ func (c Config) Validate() error {
 	if c.Slots < 1 || c.Slots > SlotsMax {
 		bad("WORKER_SLOTS is out of bounds")
 	}
-	if c.Idle <= 0 || c.Grace < 0 {
-		bad("WORKER_IDLE must be positive and WORKER_GRACE not negative")
+	if c.Idle <= 0 || c.Grace < 0 || c.LostAfter < 0 {
+		bad("WORKER_IDLE must be positive, WORKER_GRACE and WORKER_LOST_AFTER not negative")
 	}
 	for _, m := range c.Modalities {
 		if m != "image" && m != "audio" {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/engy-ai/engy/pkg/bus"
+	"github.com/engy-ai/engy/pkg/fault"
 	"github.com/engy-ai/engy/services/worker/internal/engine"
 	"github.com/engy-ai/engy/services/worker/internal/runner"
 )
@@ -128,7 +129,7 @@ func join(ctx context.Context, cfg Config, d Deps, eng engine.Engine, kind strin
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		if err := watch(ctx, eng); err != nil {
+		if err := watch(ctx, eng, cfg.LostAfter); err != nil {
 			d.Log.Warn("the engine is lost", "engine", cfg.Engine, "error", err)
 			leave(err)
 		}
@@ -146,11 +147,11 @@ func join(ctx context.Context, cfg Config, d Deps, eng engine.Engine, kind strin
 }
 
 // watch looks after the engine, and tells what it missed when the engine was lost
-// before ctx ended.
-func watch(ctx context.Context, eng engine.Engine) error {
+// before ctx ended. One that may only be busy has a time to say something.
+func watch(ctx context.Context, eng engine.Engine, lostAfter time.Duration) error {
 	tick := time.NewTicker(ProbeEvery)
 	defer tick.Stop()
-	misses := 0
+	misses, well := 0, time.Now()
 	for {
 		// A probe that was waited for in vain is followed by the next without a pause.
 		select {
@@ -162,9 +163,10 @@ func watch(ctx context.Context, eng engine.Engine) error {
 		err := eng.Health(look)
 		cancel()
 		if misses++; err == nil {
-			misses = 0
+			misses, well = 0, time.Now()
 		}
-		if misses >= ProbeMisses && ctx.Err() == nil {
+		busy := fault.Is(err, fault.Timeout) && time.Since(well) < lostAfter
+		if misses >= ProbeMisses && !busy && ctx.Err() == nil {
 			return err
 		}
 	}

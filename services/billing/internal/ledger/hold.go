@@ -54,11 +54,13 @@ func (l *Ledger) Hold(ctx context.Context, group []bus.Hold) ([]bus.HoldAnswer, 
 	if err := l.charges(ctx, group, answers); err != nil {
 		return nil, err
 	}
-	return answers, l.open(ctx, group, answers)
+	l.open(ctx, group, answers)
+	return answers, nil
 }
 
-// open tells of refusals whether the account has open holds.
-func (l *Ledger) open(ctx context.Context, group []bus.Hold, answers []bus.HoldAnswer) error {
+// open tells of refusals whether the account has open holds. It is a hint, and stays
+// away when the database fails.
+func (l *Ledger) open(ctx context.Context, group []bus.Hold, answers []bus.HoldAnswer) {
 	var accounts []string
 	for i, a := range answers {
 		if a.Code == fault.NoFunds || a.Code == fault.Busy {
@@ -66,16 +68,15 @@ func (l *Ledger) open(ctx context.Context, group []bus.Hold, answers []bus.HoldA
 		}
 	}
 	if len(accounts) == 0 {
-		return nil
+		return
 	}
 	holding, err := dbsqlc.New(l.holds).ListHolding(ctx, accounts)
 	if err != nil {
-		return fmt.Errorf("%d refused holds: %w", len(accounts), pg.Translate(err))
+		return
 	}
 	for i, a := range answers {
 		answers[i].Open = (a.Code == fault.NoFunds || a.Code == fault.Busy) && slices.Contains(holding, group[i].Account)
 	}
-	return nil
 }
 
 // charges tells of jobs that are settled what they cost.

@@ -236,12 +236,13 @@ func (c *calls) take(p *callPiece, sink llm.Sink) error {
 	if k.id == "" {
 		k.id = p.id
 	}
-	if p.name != k.name { // else all of it is said again
-		if len(k.name)+len(p.name) > NameBytesMax {
-			return fault.New(fault.Engine, "the engine made a tool call with too long a name")
-		}
-		k.name += p.name
+	if strings.HasPrefix(p.name, k.name) {
+		k.name = "" // all of it is said again
 	}
+	if len(k.name)+len(p.name) > NameBytesMax {
+		return fault.New(fault.Engine, "the engine made a tool call with too long a name")
+	}
+	k.name += p.name
 	if k.early += text; k.name == "" || k.early == "" {
 		return nil
 	}
