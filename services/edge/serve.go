@@ -106,6 +106,7 @@ type exchange struct {
 	answer  bus.HoldAnswer
 	refusal error
 	heard   time.Time // when billing first said something
+	closed  bool      // its last refusal told of no open holds
 
 	gated bool // the hold has been looked at
 	first time.Time
@@ -196,14 +197,20 @@ func (x *exchange) settles(a bus.HoldAnswer, waited time.Duration) bool {
 	switch {
 	case a.Code != fault.NoFunds && a.Code != fault.Busy, x.e.keys.Empty(account):
 		return false
-	case waited < HoldAgain:
-		return true // what was open may have been booked before billing looked
-	case a.Code == fault.NoFunds && x.e.settling.lately(account, SettlingFor):
-		return a.Open && waited < HoldAgainFor
+	case !a.Open:
+		// What was open may have been booked after billing decided and before it looked:
+		// only who hears this twice has nothing to wait for.
+		again := !x.closed
+		x.closed = true
+		return again
+	}
+	x.closed = false
+	if a.Code == fault.NoFunds && x.e.settling.lately(account, SettlingFor) {
+		return waited < HoldAgainFor
 	}
 	// Another edge's may have ended. Or they are really under way, and an engine works
 	// meanwhile.
-	return a.Open && waited < BookedFor
+	return waited < BookedFor
 }
 
 // gate lets nothing pass before the hold is there. A smaller hold than asked
