@@ -73,15 +73,7 @@ func TestAnEngineThatStandsStillHoldsNoAnswer(t *testing.T) {
 	require.Equal(t, "worker-2", moved.Engy.Worker)
 	require.Equal(t, "here I am", moved.Text)
 	// What has begun cannot move.
-	var begun reply
-	for lines.Scan() {
-		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			begun.add(t, []byte(data))
-		}
-	}
-	require.NoError(t, lines.Err(), "the connection ends cleanly")
-	require.NotNil(t, begun.Error)
-	require.Equal(t, 502, begun.Error.Code)
+	failed(t, lines)
 	require.Equal(t, moved.Engy.ChargedMicro, int64(c.settled(before)))
 }
 

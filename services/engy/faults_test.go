@@ -135,18 +135,24 @@ func TestAWorkerDiesAfterTheFirstByte(t *testing.T) {
 		_, lines, _ := c.open(hello("hi [[sim tokens=200 itl=50ms]]", true))
 		chunks(t, lines, 3)
 		c.workers[0].kill()
-		var r reply
-		for lines.Scan() {
-			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-				r.add(t, []byte(data))
-			}
-		}
-		require.NoError(t, lines.Err(), "the connection ends cleanly")
-		require.NotNil(t, r.Error)
-		require.Equal(t, 502, r.Error.Code)
+		r := failed(t, lines)
 		require.Empty(t, r.Finish)
 		require.Zero(t, c.settled(before))
 	})
+}
+
+// failed reads the rest of a stream that its engine or worker has failed.
+func failed(t *testing.T, lines *bufio.Scanner) (r reply) {
+	t.Helper()
+	for lines.Scan() {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			r.add(t, []byte(data))
+		}
+	}
+	require.NoError(t, lines.Err(), "the connection ends cleanly")
+	require.NotNil(t, r.Error)
+	require.Equal(t, 502, r.Error.Code)
+	return r
 }
 
 func TestAWorkerThatHangsIsFenced(t *testing.T) {
